@@ -268,20 +268,27 @@ def _confirmed(
     signature, large = finding.signature, finding.case.large or not finding.case.pinned
     slow = runner.predicted > SLOW_SECONDS and not large
     if slow and not is_by_chance(signature) and not is_beside_page(finding):
-        small, _ = reduce_case(
-            finding.case,
-            _Shown(runner, signature, stopped).fails,
-            _domain(runner, finding.case),
-            deadline=time.monotonic() + seconds,
-            fitted=partial(fitted, runner.loaded.kernel.operator),
-            sizes_alone=True,
-        )
-        if small != finding.case:
-            smaller = save(replace(finding, case=small))
-            first = confirm(runner, small, signature)
-            if first.state is State.CONFIRMED and first.failure is not None:
-                return _attributed(smaller, first.failure), first
+        small, _ = _reduced(runner, finding, time.monotonic() + seconds, stopped)
+        smaller = save(replace(finding, case=small))
+        first = confirm(runner, small, signature)
+        if first.state is State.CONFIRMED and first.failure is not None:
+            return _attributed(smaller, first.failure), first
+        if small == finding.case:
+            return finding, first
     return finding, confirm(runner, finding.case, signature)
+
+
+def _reduced(
+    runner: Runner, finding: Finding, deadline: float, stopped: Callable[[], bool]
+) -> tuple[Case, Reduction]:
+    """Return the smallest case that shows alike, and how it was reached."""
+    return reduce_case(
+        finding.case,
+        _Shown(runner, finding.signature, stopped).fails,
+        _domain(runner, finding.case),
+        deadline=deadline,
+        fitted=partial(fitted, runner.loaded.kernel.operator),
+    )
 
 
 def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Finding:
@@ -361,17 +368,9 @@ def _minimise(
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
-    shown = _Shown(runner, signature, stopped)
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    accepts = _domain(runner, finding.case)
-    minimum, reduction = reduce_case(
-        finding.case,
-        shown.fails,
-        accepts,
-        deadline=deadline,
-        fitted=partial(fitted, kernel.operator),
-    )
+    minimum, reduction = _reduced(runner, finding, deadline, stopped)
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
@@ -395,6 +394,7 @@ def _minimise(
         finding = _attributed(finding, told.failure)
     if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
+    shown, accepts = _Shown(runner, signature, stopped), _domain(runner, finding.case)
     explained = explain(
         finding.case,
         lambda case: shown.outcome(case) if accepts(case) else Outcome.UNKNOWN,

@@ -303,11 +303,7 @@ def simpler_values(value: float, dtype: str) -> Iterator[int]:
 def _nearby_powers(magnitude: float) -> list[float]:
     if not 0 < magnitude < 2.0**1000:
         return []
-    power = 1.0
-    while power * 2 <= magnitude:
-        power *= 2
-    while power > magnitude:
-        power /= 2
+    power = math.ldexp(0.5, math.frexp(magnitude)[1])
     # Small powers first: 2^4, 2^8 …, up to the value's own.
     ladder = [2.0**k for k in (1, 2, 4, 8, 12, 16, 24) if 2.0**k < power]
     return [*ladder, power]
@@ -330,11 +326,8 @@ def complexity(value: float) -> float:
 
 def _odd_part(value: float) -> tuple[int, int]:
     numerator, denominator = value.as_integer_ratio()
-    exponent = 1 - denominator.bit_length()
-    while numerator % 2 == 0:
-        numerator //= 2
-        exponent += 1
-    return numerator, exponent
+    zeros = (numerator & -numerator).bit_length() - 1
+    return numerator >> zeros, 1 + zeros - denominator.bit_length()
 
 
 # Cases with dimensions cut: fewer indices, an empty one filled, one removed.
@@ -708,7 +701,6 @@ def reduce_case(
     *,
     deadline: float,
     fitted: Fitted = lambda case: case,
-    sizes_alone: bool = False,
 ) -> tuple[Case, Reduction]:
     """Return the smallest failing case found, and how it was reached.
 
@@ -719,7 +711,6 @@ def reduce_case(
         deadline: `time.monotonic()` at which to stop.
         fitted: puts the values of a candidate back into their domains: offsets follow
             the size that they cut.
-        sizes_alone: whether only dimensions shrink, once.
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
@@ -735,9 +726,7 @@ def reduce_case(
         simplify_values,
     )
     try:
-        if sizes_alone:
-            shrink_dims(descent)
-        before = descent.best if sizes_alone else None
+        before = None
         while descent.best is not before:
             before = descent.best
             for step in passes:

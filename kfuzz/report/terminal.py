@@ -206,15 +206,9 @@ class TerminalReport:
             words += f" ({other} of them not confirmed; see `--fail-on any`)"
         idle = sum(bool(k.uncompared) for k in finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
-        apart = [
-            f"{seconds:.1f} s {what}"
-            for seconds, what in (
-                (event.startup_s, "to start"),
-                (event.reducing_s, "to reduce findings after it"),
-            )
-            if seconds
-        ]
-        started = f" ({', '.join(apart)})" if apart else ""
+        started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
+        if event.reducing_s:
+            started += f" with {event.reducing_s:.1f} s to reduce what was found"
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
         self._say(
             f"{words} in {judged}, {event.elapsed_s:.1f} s{started} on "

@@ -553,18 +553,18 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        later: list[FiledFinding] | None = [] if self.after else None
         until = self.first_until(kernel, finding)
         with kernel.taking(finding.signature.symptom, until):
-            yield from taken_to_minimum(
+            entry = yield from taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
                 seconds=partial(self.reducing_seconds, kernel, finding, until),
                 stopped=partial(self._expired, kernel),
-                later=later,
+                further=self.after > 0,
             )
-        self.unfinished += [(kernel, entry) for entry in later or ()]
+        if entry is not None:
+            self.unfinished.append((kernel, entry))
 
     @property
     def after(self) -> float:
@@ -576,7 +576,7 @@ class Campaign:
         """Return when a finding is left to the time after the search."""
         now = time.monotonic()
         left = max(self.clock.deadline - now, 0.0)
-        return now + first_seconds(kernel, finding, left=left)
+        return now + first_seconds(kernel, finding, left)
 
     def reducing_seconds(
         self, kernel: KernelSearch, finding: Finding, until: float
@@ -584,7 +584,7 @@ class Campaign:
         """Return how long a finding may be reduced that has time until a moment."""
         if self.clock.limit is None:
             return UNLIMITED_SECONDS  # evaluations bound it
-        return to_reduce(kernel, finding, until)
+        return to_reduce(kernel, finding, until - time.monotonic())
 
     def _finish(self) -> Iterator[Event]:
         """Take to their minimum the findings for which the search left no time."""

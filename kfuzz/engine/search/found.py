@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -120,8 +120,8 @@ def taken_to_minimum(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
-    later: list[FiledFinding] | None = None,
-) -> Iterator[Event]:
+    further: bool = False,
+) -> Generator[Event, None, FiledFinding | None]:
     """Save, confirm, reduce, confirm, explain; what cannot be saved is printed.
 
     Args:
@@ -130,7 +130,10 @@ def taken_to_minimum(
         corpus: where it is kept.
         seconds: how long it may still be reduced and explained.
         stopped: whether the run is over.
-        later: gets it where that did not suffice; without, it stays as it is then.
+        further: whether there is time for it later, if that did not suffice.
+
+    Returns:
+        The finding, if it is to be taken further; else it is done.
 
     Raises:
         StorageError: if it cannot be kept; what was reported as saved is still there.
@@ -146,7 +149,11 @@ def taken_to_minimum(
         raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
-    yield from reduced(kernel, entry, seconds=seconds, stopped=stopped, later=later)
+    return (
+        yield from reduced(
+            kernel, entry, seconds=seconds, stopped=stopped, further=further
+        )
+    )
 
 
 def reduced(
@@ -155,8 +162,8 @@ def reduced(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
-    later: list[FiledFinding] | None = None,
-) -> Iterator[Event]:
+    further: bool = False,
+) -> Generator[Event, None, FiledFinding | None]:
     """Take a stored finding further; arguments as of `taken_to_minimum`."""
     before = entry.finding
     kernel.quiet = True
@@ -170,7 +177,7 @@ def reduced(
             confirmed=entry.own.state is State.CONFIRMED,
         )
     except Stopped:
-        if later is None:
+        if not further:
             last = entry.finding
             if last.state is State.NEW and kernel.runner.records_count:
                 entry.save(recorded(last) or last)
@@ -181,17 +188,17 @@ def reduced(
         raise
     finally:
         kernel.quiet = False
-    if later is not None and _is_open(entry.own):
+    if further and _is_open(entry.own):
         kernel.keep(entry.finding, entry.path)
         kernel.seen.add(entry.finding.signature)
-        later.append(entry)
-        return
+        return entry
     kernel.drop(before)
     final = entry.settle()
     kernel.seen.add(final.signature)
     is_new = entry.is_new and final.id not in kernel.findings
     kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
+    return None
 
 
 def _is_open(finding: Finding) -> bool:
@@ -231,37 +238,34 @@ CALLS_TO_CONFIRM: Final = 1 + CONFIRMATIONS
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 
 
-def first_seconds(kernel: KernelSearch, finding: Finding, *, left: float) -> float:
+def to_confirm(kernel: KernelSearch, finding: Finding) -> float:
+    """Return how long confirming the minimum of a finding may take."""
+    if finding.signature.kind is Kind.HANG:
+        return CONFIRM_HANG_SECONDS
+    return max(RESERVE_SECONDS, CALLS_TO_CONFIRM * kernel.runner.predicted)
+
+
+def first_seconds(kernel: KernelSearch, finding: Finding, left: float) -> float:
     """Return how long a finding may take as it comes, if the search has so much left.
 
-    Args:
-        kernel: whose finding it is.
-        finding: as found.
-        left: seconds of the search that are left.
+    A large case is made no smaller: it gets all that confirming it takes.
     """
-    asked = 2 * CALLS_TO_CONFIRM * kernel.runner.predicted
-    if not finding.case.large:  # no case is made small
-        asked = min(asked, SLOW_SECONDS)
-    return min(max(FIRST_SECONDS, FIRST_SHARE * left, asked), left)
+    most = left if finding.case.large else SLOW_SECONDS
+    slow = min(2 * to_confirm(kernel, finding), most)
+    return min(max(FIRST_SECONDS, FIRST_SHARE * left, slow), left)
 
 
 def after_seconds(kernel: KernelSearch, finding: Finding) -> float:
     """Return how long a finding may take once the search is over."""
-    if finding.signature.kind is Kind.HANG:
-        return AFTER_SECONDS + CONFIRM_HANG_SECONDS
-    return max(AFTER_SECONDS, 2 * CALLS_TO_CONFIRM * kernel.runner.predicted)
+    return max(AFTER_SECONDS, 2 * to_confirm(kernel, finding))
 
 
-def to_reduce(kernel: KernelSearch, finding: Finding, until: float) -> float:
-    """Return how long a finding may be reduced that has time until a moment.
-
-    Its minimum is to be confirmed as well; that of a hang under the full limit.
-    """
-    left = until - time.monotonic()
-    reserve = max(RESERVE_SECONDS, CALLS_TO_CONFIRM * kernel.runner.predicted)
-    if finding.signature.kind is Kind.HANG:
-        return max(left - CONFIRM_HANG_SECONDS, 0.0)
-    return max(left - min(reserve, RESERVE_SHARE * left), 0.0)
+def to_reduce(kernel: KernelSearch, finding: Finding, left: float) -> float:
+    """Return how much of some seconds a finding may be reduced."""
+    reserve = to_confirm(kernel, finding)
+    if finding.signature.kind is not Kind.HANG:
+        reserve = min(reserve, RESERVE_SHARE * left)
+    return max(left - reserve, 0.0)
 
 
 # The findings stored for a run's kernels, run again before anything is searched.
