@@ -60,6 +60,8 @@ class Descent:
         self._fitted = fitted
         # Digests: the recipe of a large pinned case is megabytes of text.
         self._tried = {_digest(case)}
+        # Where a bisection ended.
+        self._ended: dict[str, int] = {}
 
     def take(self, candidate: Case | None) -> bool:
         """Take a candidate, if there is one, if it is allowed, new, and fails alike."""
@@ -84,25 +86,31 @@ class Descent:
         """Take the first candidate that is allowed, new, and fails alike."""
         return any(map(self.take, candidates))
 
-    def bisect(self, most: int, offered: Callable[[Case, int], Iterable[Case]]) -> None:
+    def bisect(
+        self, what: str, most: int, offered: Callable[[Case, int], Iterable[Case]]
+    ) -> None:
         """Take a case of the least number that fails alike while the next lower passes.
 
-        The number beyond which a kernel is wrong is found in a logarithm of runs.
-        Where the next lower one passes it is that already.
+        The number beyond which a kernel is wrong is found in a logarithm of runs. Small
+        ones come first: they take less time. What ended there before is not sought
+        again if the next lower one still passes.
 
         Args:
+            what: what the number is of.
             most: that of the smallest failing case so far.
             offered: returns cases of a smaller number.
         """
-        if most < 2 or not self.take_first(offered(self.best, most - 1)):
-            return
-        low, high = 0, most - 1
+        low, high = 0, most
+        if self._ended.get(what) == most and most > 1:
+            high -= self.take_first(offered(self.best, most - 1))
+            low = 0 if high < most else most
         while high - low > 1:
             middle = (low + high) // 2 if low else 1
             if self.take_first(offered(self.best, middle)):
                 high = middle
             else:
                 low = middle
+        self._ended[what] = high
 
 
 def _digest(case: Case) -> str:
@@ -450,9 +458,10 @@ def merged(case: Case, one: str, other: str) -> Case | None:
     """Return the case with two neighbouring dimensions as one; None where they differ.
 
     They are one dimension where every tensor that has either has both, side by side and
-    without a step between them, and no scalar counts dimensions.
+    without a step between them, and lie before one that is counted from the end.
     """
-    if case.scalars.get("dim") is not None:
+    dim, axes = case.scalars.get("dim"), case.lead.axes
+    if isinstance(dim, int) and (dim >= 0 or other not in axes[: len(axes) + dim]):
         return None
     tensors = {}
     for name, spec in case.tensors.items():
@@ -539,7 +548,7 @@ def _shorten(descent: Descent, axis: str) -> None:
                 yield kept(case, axis, range(start, start + wanted))
 
             size = descent.best.dims[axis]
-            descent.bisect(0 if size % step else size // step, cut)
+            descent.bisect(axis, 0 if size % step else size // step, cut)
         if descent.evaluations > tried:
             return
 
@@ -570,7 +579,7 @@ def _shorten_both(descent: Descent, one: str, other: str) -> None:
     def both(case: Case, size: int) -> Iterator[Case]:
         yield kept(kept(case, least, range(size)), most, range(factor * size))
 
-    descent.bisect(dims[least], both)
+    descent.bisect(least, dims[least], both)
 
 
 def _lower(descent: Descent, name: str) -> None:
@@ -582,7 +591,7 @@ def _lower(descent: Descent, name: str) -> None:
     descent.take_first(c for n in halves for c in _with_fewer(descent.best, name, n))
     lowered = descent.best.scalars[name]
     assert isinstance(lowered, int)
-    descent.bisect(lowered, lambda case, n: _with_fewer(case, name, n))
+    descent.bisect(name, lowered, lambda case, n: _with_fewer(case, name, n))
 
 
 def _with_fewer(case: Case, name: str, fewer: int) -> Iterator[Case]:
