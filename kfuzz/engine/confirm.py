@@ -217,7 +217,7 @@ def process(
         first = Confirmation(State.CONFIRMED, finding.failure)
     else:
         finding = _located(runner, finding, save)
-        finding, first = _confirmed(runner, finding, seconds() / 2, stopped, save)
+        finding, first = _confirmed(runner, finding, seconds(), stopped, save)
         if first.state is not State.CONFIRMED and first.instead is not None:
             # Found as a wrong value; it is wrong at times only, or after other calls.
             signature = first.instead.signature(finding.signature.kernel)

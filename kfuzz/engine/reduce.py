@@ -25,6 +25,7 @@ from kfuzz.core.value_families.table import TILES
 MAX_EVALUATIONS: Final = 1500
 Accepts = Callable[[Case], bool]
 Fitted = Callable[[Case], Case]
+_First = Callable[[Case, str, int], int]
 
 Fails = Callable[[Case], bool]
 """Whether a case shows the symptom."""
@@ -533,24 +534,37 @@ def _collapsed(case: Case) -> Iterator[Case]:
 
 
 def _shorten(descent: Descent, axis: str) -> None:
-    """Cut a dimension at its end, then at its start, by bisection."""
+    """Cut a dimension by bisection, up to what stands out, at its end, at its start."""
     n = descent.best.dims[axis]
     # Operators may allow multiples of a block only: nothing else is run.
     for step in (1 << k for k in range(n.bit_length() - 1)):
         tried = descent.evaluations
-        for at_end in (True, False):
+        for first in _FIRST:
 
             def cut(
-                case: Case, count: int, step: int = step, at_end: bool = at_end
+                case: Case, count: int, step: int = step, first: _First = first
             ) -> Iterator[Case]:
-                size, wanted = case.dims[axis], count * step
-                start = 0 if at_end else size - wanted
-                yield kept(case, axis, range(start, start + wanted))
+                start = first(case, axis, count * step)
+                yield kept(case, axis, range(start, start + count * step))
 
             size = descent.best.dims[axis]
             descent.bisect(axis, 0 if size % step else size // step, cut)
         if descent.evaluations > tried:
             return
+
+
+def _up_to_outstanding(case: Case, axis: str, wanted: int) -> int:
+    """Return where so many indices begin of which the last one stands out."""
+    last = next(iter(_outstanding(case, axis)), 0)
+    return max(last + 1 - wanted, 0)
+
+
+# At which of its indices a dimension that is cut begins.
+_FIRST: Final[tuple[_First, ...]] = (
+    _up_to_outstanding,
+    lambda case, axis, wanted: 0,
+    lambda case, axis, wanted: case.dims[axis] - wanted,
+)
 
 
 def _delete_blocks(descent: Descent, axis: str) -> None:
