@@ -333,6 +333,8 @@ class RunFinished:
         device: backend.
         startup_s: of these seconds those before cases could be judged, which a time
             limit does not count.
+        reducing_s: those in which findings were reduced once the search was over,
+            which it does not count either.
     """
 
     elapsed_s: float
@@ -340,6 +342,7 @@ class RunFinished:
     seed: int
     device: str
     startup_s: float = 0.0
+    reducing_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,6 @@ class RunConfig:
         chosen: the one kernel that is searched, by the name that it is bound to, and
             the name that its findings bear, "" for its own; None for all.
         seen: signatures that are findings of the run already.
-        reduce: whether findings are reduced and explained; else they stay as they were
-            confirmed.
     """
 
     targets: tuple[str, ...]
@@ -82,7 +80,6 @@ class RunConfig:
     started: float | None = None
     chosen: tuple[str, str] | None = None
     seen: tuple[Signature, ...] = ()
-    reduce: bool = True
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from kfuzz.core.finding import Explanation, Finding, Reduction
 from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import Outcome, explain, offset_lines
-from kfuzz.engine.reduce import kept, reduce_case
+from kfuzz.engine.reduce import Spent, kept, reduce_case
+from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import (
     ENDS_CHILD,
     Runner,
@@ -97,6 +98,8 @@ WITNESS_CHILDREN: Final = 20
 AHEAD: Final = 3
 # The class of what is right in parts of a large case by themselves.
 _BY_SHAPE: Final = "C-CMP-03"
+# A case that takes longer is made small before fresh children are asked.
+SLOW_SECONDS: Final = 1.0
 # Given to tell the classes apart, and to explain, however long reducing took.
 LEAST_SECONDS: Final = 1.0
 UNLIKE: Final = (
@@ -192,27 +195,29 @@ def process(
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
     save: Callable[[Finding], Finding],
+    confirmed: bool = False,
 ) -> Finding:
     """Take a new finding to its minimum and explain it.
 
     Args:
         runner: of its kernel.
         finding: as first found, pinned; already saved.
-        seconds: how long reduction and explanation may take, asked once the
-            finding is confirmed; with none it stays as found.
+        seconds: how long reduction and explanation may still take, asked as they
+            begin; with none it stays as found.
         stopped: whether a signal asks to stop.
         save: stores the finding in place of the last one and returns it.
+        confirmed: whether that was done before, and the rest is to be.
 
     Returns:
         The finding with its state, minimum and explanation.
     """
     hangs = finding.signature.kind is Kind.HANG
-    if hangs:
+    if hangs or confirmed:
         # The runner calls nothing a hang that two fresh children did not show.
         first = Confirmation(State.CONFIRMED, finding.failure)
     else:
         finding = _located(runner, finding, save)
-        first = confirm(runner, finding.case, finding.signature)
+        finding, first = _confirmed(runner, finding, seconds(), stopped, save)
         if first.state is not State.CONFIRMED and first.instead is not None:
             # Found as a wrong value; it is wrong at times only, or after other calls.
             signature = first.instead.signature(finding.signature.kernel)
@@ -220,11 +225,12 @@ def process(
             first = confirm(runner, finding.case, signature)
     if first.state is not State.CONFIRMED or first.failure is None:
         return save(_unconfirmed(runner, finding, first))
-    note = "2 of 2 fresh processes" if hangs else first.note
-    finding = enter(finding, State.CONFIRMED, note)
-    if is_by_chance(finding.signature):
-        finding = _attributed(finding, first.failure)
-    finding = save(finding)
+    if not confirmed:
+        note = "2 of 2 fresh processes" if hangs else first.note
+        finding = enter(finding, State.CONFIRMED, note)
+        if is_by_chance(finding.signature):
+            finding = _attributed(finding, first.failure)
+        finding = save(finding)
     allowed = seconds()
     deadline = time.monotonic() + allowed
     # Where its values are not at hand each run takes seconds.
@@ -245,6 +251,44 @@ def process(
     finally:
         runner.hanging = False
         runner.fault = None
+
+
+def _confirmed(
+    runner: Runner,
+    finding: Finding,
+    seconds: float,
+    stopped: Callable[[], bool],
+    save: Callable[[Finding], Finding],
+) -> tuple[Finding, Confirmation]:
+    """Confirm a finding, of a case that takes long at smaller sizes, if that shows it.
+
+    Returns:
+        The finding, and what fresh children show of it.
+    """
+    signature, large = finding.signature, finding.case.large or not finding.case.pinned
+    slow = runner.predicted > SLOW_SECONDS and not large
+    if slow and not is_by_chance(signature) and not is_beside_page(finding):
+        small, _ = _reduced(runner, finding, time.monotonic() + seconds, stopped)
+        smaller = save(replace(finding, case=small))
+        first = confirm(runner, small, signature)
+        if first.state is State.CONFIRMED and first.failure is not None:
+            return _attributed(smaller, first.failure), first
+        if small == finding.case:
+            return finding, first
+    return finding, confirm(runner, finding.case, signature)
+
+
+def _reduced(
+    runner: Runner, finding: Finding, deadline: float, stopped: Callable[[], bool]
+) -> tuple[Case, Reduction]:
+    """Return the smallest case that shows alike, and how it was reached."""
+    return reduce_case(
+        finding.case,
+        _Shown(runner, finding.signature, stopped).fails,
+        _domain(runner, finding.case),
+        deadline=deadline,
+        fitted=partial(fitted, runner.loaded.kernel.operator),
+    )
 
 
 def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Finding:
@@ -324,17 +368,9 @@ def _minimise(
 ) -> Finding:
     kernel = runner.loaded.kernel
     signature = finding.signature
-    shown = _Shown(runner, signature, stopped)
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    accepts = _domain(runner, finding.case)
-    minimum, reduction = reduce_case(
-        finding.case,
-        shown.fails,
-        accepts,
-        deadline=deadline,
-        fitted=partial(fitted, kernel.operator),
-    )
+    minimum, reduction = _reduced(runner, finding, deadline, stopped)
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
@@ -358,6 +394,7 @@ def _minimise(
         finding = _attributed(finding, told.failure)
     if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
+    shown, accepts = _Shown(runner, signature, stopped), _domain(runner, finding.case)
     explained = explain(
         finding.case,
         lambda case: shown.outcome(case) if accepts(case) else Outcome.UNKNOWN,
@@ -441,8 +478,15 @@ class _Shown:
         return self._outcome_of(case, report)
 
     def fails(self, case: Case) -> bool:
-        """Whether a case shows the symptom."""
-        return self.outcome(case) is Outcome.FAILS
+        """Whether a case shows the symptom.
+
+        Raises:
+            Spent: once the runner's time is over.
+        """
+        try:
+            return self.outcome(case) is Outcome.FAILS
+        except Stopped:
+            raise Spent("time") from None
 
     @property
     def _takes_children(self) -> bool:

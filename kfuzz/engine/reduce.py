@@ -4,9 +4,9 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import combinations, pairwise
-from typing import Final, TypeVar
+from functools import lru_cache
+from itertools import combinations, compress, count, pairwise
+from typing import Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import (
@@ -26,11 +26,10 @@ from kfuzz.core.value_families.table import TILES
 MAX_EVALUATIONS: Final = 1500
 Accepts = Callable[[Case], bool]
 Fitted = Callable[[Case], Case]
+_First = Callable[[Case, str, int], int]
 
 Fails = Callable[[Case], bool]
 """Whether a case shows the symptom."""
-
-_Item = TypeVar("_Item")
 
 
 class Spent(Exception):
@@ -63,9 +62,13 @@ class Descent:
         self._fitted = fitted
         # Digests: the recipe of a large pinned case is megabytes of text.
         self._tried = {_digest(case)}
+        # Where a bisection ended.
+        self._ended: dict[str, int] = {}
 
-    def take(self, candidate: Case) -> bool:
-        """Take a candidate if it is allowed, new, and fails alike."""
+    def take(self, candidate: Case | None) -> bool:
+        """Take a candidate, if there is one, if it is allowed, new, and fails alike."""
+        if candidate is None:
+            return False
         case = self._fitted(candidate)
         digest = _digest(case)
         if digest in self._tried or not self._accepts(case):
@@ -85,20 +88,31 @@ class Descent:
         """Take the first candidate that is allowed, new, and fails alike."""
         return any(map(self.take, candidates))
 
-    def take_each(
-        self, items: Iterable[_Item], change: Callable[[Case, _Item], Case | None]
+    def bisect(
+        self, what: str, most: int, offered: Callable[[Case, int], Iterable[Case]]
     ) -> None:
-        """Make changes one after the other, keeping those that fail alike."""
-        for item in list(items):
-            if (made := change(self.best, item)) is not None:
-                self.take(made)
+        """Take a case of the least number that fails alike while the next lower passes.
 
-    def take_first_of_each(
-        self, items: Iterable[_Item], offered: Callable[[Case, _Item], Iterable[Case]]
-    ) -> None:
-        """Do as `take_first` for what is offered of each item, one after the other."""
-        for item in list(items):
-            self.take_first(offered(self.best, item))
+        The number beyond which a kernel is wrong is found in a logarithm of runs. Small
+        ones come first: they take less time. What ended there before is not sought
+        again if the next lower one still passes.
+
+        Args:
+            what: what the number is of.
+            most: that of the smallest failing case so far.
+            offered: returns cases of a smaller number.
+        """
+        low, high = 0, most
+        if self._ended.get(what) == most and most > 1:
+            high -= self.take_first(offered(self.best, most - 1))
+            low = 0 if high < most else most
+        while high - low > 1:
+            middle = (low + high) // 2 if low else 1
+            if self.take_first(offered(self.best, middle)):
+                high = middle
+            else:
+                low = middle
+        self._ended[what] = high
 
 
 def _digest(case: Case) -> str:
@@ -109,23 +123,52 @@ def _digest(case: Case) -> str:
 #
 # Which values are simpler than others stands at the end.
 
-# Above this many elements only whole blocks are simplified, not single values.
-SINGLES: Final = 512
+# Above this many elements that are not 0 only whole blocks are simplified.
+SINGLES: Final = 128
+# Blocks of elements of which each is needed, after which none is halved any more.
+NEEDED_BLOCKS: Final = 32
 
 
 def simplify_values(descent: Descent) -> None:
     """Simplify the values of each tensor, whole blocks before single ones."""
-    for name in descent.best.tensors:
+    for name, spec in descent.best.tensors.items():
         descent.take_first(_uniform(descent.best, name))
-        _drop_specials(descent, name)
-        _zero_blocks(descent, name)
-        if descent.best.tensors[name].numel <= SINGLES:
+        for value in (0.0, 1.0):
+            special = [n - n != 0.0 for n in numbers(descent.best.tensors[name])]
+            bits = number_to_bits(value, spec.dtype)
+            _set_blocks(descent, name, compress(count(), special), bits)
+        _set_blocks(
+            descent, name, compress(count(), patterns_of(descent.best, name)), 0
+        )
+        if sum(map(bool, patterns_of(descent.best, name))) <= SINGLES:
             _simplify_singles(descent, name)
 
 
-def with_patterns(case: Case, name: str, patterns: list[int]) -> Case:
-    """Return the case with other elements in one tensor, given by their bits."""
-    spec = case.tensors[name]
+def _set_blocks(descent: Descent, name: str, places: Iterable[int], bits: int) -> None:
+    """Set elements to one value: all, halves of what is needed otherwise, and so on.
+
+    Delta debugging: where one element is needed it takes a logarithm of runs.
+    """
+    blocks = [list(places)]
+    while blocks := [block for block in blocks if block]:
+        needed = [
+            b for b in blocks if not descent.take(_set(descent.best, name, b, bits))
+        ]
+        if len(needed) == len(blocks) >= NEEDED_BLOCKS:
+            return
+        blocks = [
+            half
+            for block in needed
+            if len(block) > 1
+            for half in (block[: len(block) // 2], block[len(block) // 2 :])
+        ]
+
+
+def _set(case: Case, name: str, places: Iterable[int], bits: int) -> Case:
+    """Return the case with one value, given by its bits, at some places of a tensor."""
+    spec, patterns = case.tensors[name], patterns_of(case, name)
+    for i in places:
+        patterns[i] = bits
     made = replace(spec, values=pack_bits(patterns, spec.dtype))
     return case.with_tensor(name, made)
 
@@ -183,71 +226,35 @@ def rounded(value: float, dtype: str, *, otherwise: int) -> int:
 def _uniform(case: Case, name: str) -> Iterator[Case]:
     """Yield all zeros, then all ones and all minus ones."""
     spec = case.tensors[name]
-    hardest = max(map(complexity, numbers(spec)), default=0.0)
     for value in (0.0, 1.0, -1.0):
         unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
-        if hardest > complexity(value) and not (value < 0 and unsigned):
-            patterns = [number_to_bits(value, spec.dtype)] * spec.numel
-            yield with_patterns(case, name, patterns)
-
-
-def _drop_specials(descent: Descent, name: str) -> None:
-    """Replace NaNs and infinities, all of them, then one by one."""
-    for value in (0.0, 1.0):
-        spec = descent.best.tensors[name]
-        plain = number_to_bits(value, spec.dtype)
-        special = [i for i, n in enumerate(numbers(spec)) if n - n != 0.0]
-        if not special:
-            return
-
-        def replaced(case: Case, places: list[int], plain: int = plain) -> Case:
-            patterns = patterns_of(case, name)
-            for i in places:
-                patterns[i] = plain
-            return with_patterns(case, name, patterns)
-
-        if not descent.take(replaced(descent.best, special)):
-            descent.take_each(([i] for i in special[:SINGLES]), replaced)
-
-
-def _zero_blocks(descent: Descent, name: str) -> None:
-    """Zero runs of elements, halving the run: the non-zero set shrinks."""
-    count = descent.best.tensors[name].numel
-    block = count // 2
-    while block >= max(count // SINGLES, 1):
-
-        def zeroed(case: Case, start: int, block: int = block) -> Case | None:
-            patterns = patterns_of(case, name)
-            run = patterns[start : start + block]
-            patterns[start : start + block] = [0] * len(run)
-            return with_patterns(case, name, patterns) if any(run) else None
-
-        descent.take_each(range(0, count, block), zeroed)
-        block //= 2
+        simpler = any(complexity(n) > complexity(value) for n in numbers(spec))
+        if simpler and not (value < 0 and unsigned):
+            bits = number_to_bits(value, spec.dtype)
+            yield _set(case, name, range(spec.numel), bits)
 
 
 def _simplify_singles(descent: Descent, name: str) -> None:
     """Replace single values by simpler ones, equal values together first."""
     groups: dict[int, list[int]] = {}
     for i, pattern in enumerate(patterns_of(descent.best, name)):
-        groups.setdefault(pattern, []).append(i)
+        if pattern:
+            groups.setdefault(pattern, []).append(i)
     items: list[list[int]] = []
     for places in groups.values():
         items.append(places)
         items += [[i] for i in places] if len(places) > 1 else []
-    descent.take_first_of_each(items, partial(_simpler, name))
+    for places in items:
+        descent.take_first(_simpler(descent.best, name, places))
 
 
-def _simpler(name: str, case: Case, places: list[int]) -> Iterator[Case]:
+def _simpler(case: Case, name: str, places: list[int]) -> Iterator[Case]:
     """Yield the case with equal elements replaced by a simpler value."""
     spec = case.tensors[name]
     pattern = patterns_of(case, name)[places[0]]
     value = float(bits_to_number(pattern, spec.dtype))
     for simpler in simpler_values(value, spec.dtype):
-        patterns = patterns_of(case, name)
-        for i in places:
-            patterns[i] = simpler
-        yield with_patterns(case, name, patterns)
+        yield _set(case, name, places, simpler)
 
 
 def numbers(spec: TensorSpec) -> list[float]:
@@ -306,16 +313,13 @@ def simpler_values(value: float, dtype: str) -> Iterator[int]:
 def _nearby_powers(magnitude: float) -> list[float]:
     if not 0 < magnitude < 2.0**1000:
         return []
-    power = 1.0
-    while power * 2 <= magnitude:
-        power *= 2
-    while power > magnitude:
-        power /= 2
+    power = math.ldexp(0.5, math.frexp(magnitude)[1])
     # Small powers first: 2^4, 2^8 …, up to the value's own.
     ladder = [2.0**k for k in (1, 2, 4, 8, 12, 16, 24) if 2.0**k < power]
     return [*ladder, power]
 
 
+@lru_cache(maxsize=1 << 12)
 def complexity(value: float) -> float:
     """Rank values: 0, 1, -1, small integers, powers of two, the rest, specials."""
     if value != value:
@@ -332,11 +336,8 @@ def complexity(value: float) -> float:
 
 def _odd_part(value: float) -> tuple[int, int]:
     numerator, denominator = value.as_integer_ratio()
-    exponent = 1 - denominator.bit_length()
-    while numerator % 2 == 0:
-        numerator //= 2
-        exponent += 1
-    return numerator, exponent
+    zeros = (numerator & -numerator).bit_length() - 1
+    return numerator >> zeros, 1 + zeros - denominator.bit_length()
 
 
 # Cases with dimensions cut: fewer indices, an empty one filled, one removed.
@@ -459,9 +460,10 @@ def merged(case: Case, one: str, other: str) -> Case | None:
     """Return the case with two neighbouring dimensions as one; None where they differ.
 
     They are one dimension where every tensor that has either has both, side by side and
-    without a step between them, and no scalar counts dimensions.
+    without a step between them, and lie before one that is counted from the end.
     """
-    if case.scalars.get("dim") is not None:
+    dim, axes = case.scalars.get("dim"), case.lead.axes
+    if isinstance(dim, int) and (dim >= 0 or other not in axes[: len(axes) + dim]):
         return None
     tensors = {}
     for name, spec in case.tensors.items():
@@ -484,9 +486,9 @@ def merged(case: Case, one: str, other: str) -> Case | None:
 
 # Passes of the reducer over sizes: dimensions shrink by slicing what is pinned.
 
-# Indices are deleted in this many runs at most: where neither end of a dimension
-# can go, its size matters, and trying every index would only cost time.
-DELETIONS: Final = 32
+# Runs of indices of which each is needed, after which no shorter one is deleted: where
+# no run can go, the size matters, and trying every index would only cost time.
+NEEDED_RUNS: Final = 4
 # The sizes that people call minimal, tried with all other dimensions 1.
 LEAST_SIZES: Final = (1, 2, 3)
 # Where a dimension stays larger than this, and no tile is why, the sizes up to the
@@ -499,16 +501,22 @@ FULLER: Final = ((4 / 3, False), (11 / 10, True), (7 / 5, True), (17 / 11, True)
 
 
 def shrink_dims(descent: Descent) -> None:
-    """Shrink every named dimension, the largest first."""
+    """Shrink every named dimension by itself, the one that is reduced last."""
     descent.take_first(_collapsed(descent.best))
-    while descent.take_first(_with_fewer(descent.best)):
-        pass
-    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
-        while descent.take_first(_runs(descent.best, axis)):
-            pass
+    for name in descent.best.scalars:
+        _lower(descent, name)
+    dim, axes = descent.best.scalars.get("dim"), descent.best.lead.axes
+    last = axes[dim] if isinstance(dim, int) and axes else None
+    for axis in sorted(descent.best.dims, key=lambda axis: axis == last):
+        before = None
+        while descent.best is not before:
+            before = descent.best
+            _shorten(descent, axis)
+            sizes = _sizes_below(descent.best.dims[axis])
+            descent.take_first(kept(descent.best, axis, range(n)) for n in sizes)
         _delete_blocks(descent, axis)
-    pairs = combinations(descent.best.dims, 2)
-    descent.take_first_of_each(pairs, _shrunk_together)
+    for one, other in combinations(descent.best.dims, 2):
+        _shorten_both(descent, one, other)
 
 
 def _collapsed(case: Case) -> Iterator[Case]:
@@ -526,65 +534,93 @@ def _collapsed(case: Case) -> Iterator[Case]:
             yield made
 
 
-def _runs(case: Case, axis: str) -> Iterator[Case]:
-    """Yield one run of indices: at either end, or around what stands out."""
-    n = case.dims[axis]
-    places = _outstanding(case, axis)
-    for size in _sizes_below(n):
-        starts = [0, n - size, *(max(min(p, n - size), 0) for p in places)]
-        for start in dict.fromkeys(starts):
-            yield kept(case, axis, range(start, start + size))
+def _shorten(descent: Descent, axis: str) -> None:
+    """Cut a dimension by bisection, up to what stands out, at its end, at its start."""
+    n = descent.best.dims[axis]
+    # Operators may allow multiples of a block only: nothing else is run.
+    for step in (1 << k for k in range(n.bit_length() - 1)):
+        tried = descent.evaluations
+        for first in _FIRST:
+
+            def cut(
+                case: Case, count: int, step: int = step, first: _First = first
+            ) -> Iterator[Case]:
+                start = first(case, axis, count * step)
+                yield kept(case, axis, range(start, start + count * step))
+
+            size = descent.best.dims[axis]
+            descent.bisect(axis, 0 if size % step else size // step, cut)
+        if descent.evaluations > tried:
+            return
+
+
+def _up_to_outstanding(case: Case, axis: str, wanted: int) -> int:
+    """Return where so many indices begin of which the last one stands out."""
+    last = next(iter(_outstanding(case, axis)), 0)
+    return max(last + 1 - wanted, 0)
+
+
+# At which of its indices a dimension that is cut begins.
+_FIRST: Final[tuple[_First, ...]] = (
+    _up_to_outstanding,
+    lambda case, axis, wanted: 0,
+    lambda case, axis, wanted: case.dims[axis] - wanted,
+)
 
 
 def _delete_blocks(descent: Descent, axis: str) -> None:
-    """Delete runs of indices anywhere, halving the run."""
+    """Delete runs of indices anywhere, halving the run while any of them can go."""
     block = descent.best.dims[axis] // 2
-    least = max(descent.best.dims[axis] // DELETIONS, 1)
-    while block >= least:
+    while block:
         size = descent.best.dims[axis]
-
-        def without(case: Case, run: range, size: int = size) -> Case | None:
-            n = case.dims[axis]
-            gone = size - n  # all of it lay before the run
-            rest = [*range(run.start - gone), *range(run.stop - gone, n)]
-            return kept(case, axis, rest) if rest else None
-
         starts = range(0, size, block)
-        descent.take_each((range(i, min(i + block, size)) for i in starts), without)
+        for start in reversed(starts):  # what lies before keeps its place
+            n = descent.best.dims[axis]
+            rest = [*range(start), *range(start + block, n)]
+            descent.take(kept(descent.best, axis, rest) if rest else None)
+        if descent.best.dims[axis] == size and len(starts) >= NEEDED_RUNS:
+            return
         block //= 2
 
 
-def _shrunk_together(case: Case, pair: tuple[str, str]) -> Iterator[Case]:
-    """Yield two dimensions shrunk of which one is the other, or a multiple of it."""
-    one, other = pair
-    if one not in case.dims or other not in case.dims:
+def _shorten_both(descent: Descent, one: str, other: str) -> None:
+    """Shorten two dimensions of which one is the other, or a multiple of it."""
+    dims = descent.best.dims
+    least, most = sorted((one, other), key=lambda axis: dims[axis])
+    if not dims[least] or dims[most] % dims[least]:
         return
-    least, most = sorted((one, other), key=lambda axis: case.dims[axis])
-    size = case.dims[least]
-    if size < 2 or case.dims[most] % size:
-        return
-    factor = case.dims[most] // size
-    for smaller in _sizes_below(size):
-        both = kept(case, least, range(smaller))
-        yield kept(both, most, range(factor * smaller))
+    factor = dims[most] // dims[least]
+
+    def both(case: Case, size: int) -> Iterator[Case]:
+        yield kept(kept(case, least, range(size)), most, range(factor * size))
+
+    descent.bisect(least, dims[least], both)
 
 
-def _with_fewer(case: Case) -> Iterator[Case]:
-    """Yield an integer scalar lowered, with a dimension that it divides (groups)."""
-    for name, value in case.scalars.items():
-        if name == "dim" or isinstance(value, bool) or not isinstance(value, int):
-            continue
-        for fewer in dict.fromkeys((1, 2, value // 2, value - 1)):
-            if not 0 < fewer < value:
-                continue
-            lowered = replace(case, scalars={**case.scalars, name: fewer})
-            for axis, n in case.dims.items():
-                if n and n % value == 0 and value % fewer == 0:
-                    size = n // value * fewer
-                    places = [p // size * size for p in _outstanding(case, axis)]
-                    for start in dict.fromkeys((0, n - size, *places)):
-                        yield kept(lowered, axis, range(start, start + size))
-            yield lowered
+def _lower(descent: Descent, name: str) -> None:
+    """Lower an integer scalar, with a dimension that it divides (groups)."""
+    value = descent.best.scalars[name]
+    if name == "dim" or isinstance(value, bool) or not isinstance(value, int):
+        return
+    halves = (value >> k for k in range(value.bit_length() - 1, 0, -1))
+    descent.take_first(c for n in halves for c in _with_fewer(descent.best, name, n))
+    lowered = descent.best.scalars[name]
+    assert isinstance(lowered, int)
+    descent.bisect(name, lowered, lambda case, n: _with_fewer(case, name, n))
+
+
+def _with_fewer(case: Case, name: str, fewer: int) -> Iterator[Case]:
+    """Yield the case with a scalar lowered, and a dimension that it divides."""
+    value = case.scalars[name]
+    assert isinstance(value, int)
+    lowered = replace(case, scalars={**case.scalars, name: fewer})
+    for axis, n in case.dims.items():
+        if n and n % value == 0 and value % fewer == 0:
+            size = n // value * fewer
+            places = [p // size * size for p in _outstanding(case, axis)]
+            for start in dict.fromkeys((0, n - size, *places)):
+                yield kept(lowered, axis, range(start, start + size))
+    yield lowered
 
 
 def merge_dims(descent: Descent) -> None:
@@ -604,11 +640,15 @@ def scan_sizes(descent: Descent) -> None:
     """Try every small size where a large one is left that is not next to a tile's."""
     for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
         n = descent.best.dims[axis]
-        if n > SCANNED_ABOVE and n not in TILES and n - 1 not in TILES:
-            descent.take_first(
-                kept(descent.best, axis, range(size))
-                for size in range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
-            )
+        if n <= SCANNED_ABOVE or n in TILES or n - 1 in TILES:
+            continue
+        # Beyond a size a kernel is wrong at one more, too: that is no remainder.
+        best = descent.best
+        if descent.take(kept(best, axis, [*range(n), 0])):
+            descent.best = best
+            continue
+        sizes = range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
+        descent.take_first(kept(best, axis, range(size)) for size in sizes)
 
 
 def shrink_refilled(descent: Descent) -> None:
@@ -654,14 +694,12 @@ def _outstanding(case: Case, axis: str) -> list[int]:
 
 
 def _sizes_below(n: int) -> list[int]:
-    """Return sizes to try in place of n, the most promising minimum first.
+    """Return sizes at which a kernel may fail although it passes at larger ones.
 
     Never 0: an empty input is another case, not a smaller one.
     """
     remainders = sorted(n % tile for tile in TILES if n > tile)
-    beyond = [tile + 1 for tile in TILES]
-    halves = sorted([n // 2, n - n // 4, n - 1])
-    every = [*LEAST_SIZES, *remainders, *TILES, *beyond, *halves]
+    every = [*LEAST_SIZES, *remainders, *TILES, *(tile + 1 for tile in TILES), n // 2]
     return list(dict.fromkeys(size for size in every if 0 < size < n))
 
 
@@ -700,8 +738,7 @@ def reduce_case(
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
-        _drop_edge,
-        _drop_layout,
+        _drop_placement,
         _fill_empty,
         _lower_indices,
         shrink_dims,
@@ -727,15 +764,10 @@ def reduce_case(
     return descent.best, Reduction(descent.evaluations, "minimal")
 
 
-def _drop_edge(descent: Descent) -> None:
-    """Place the arguments away from pages that fault, if none causes the failure."""
-    if descent.best.edge is not None:
-        descent.take(replace(descent.best, edge=None))
-
-
-def _drop_layout(descent: Descent) -> None:
-    """Give contiguous destinations, if their layout is not the cause."""
-    if descent.best.layout not in (None, CONTIGUOUS):
+def _drop_placement(descent: Descent) -> None:
+    """Place nothing beside pages that fault; give contiguous destinations."""
+    descent.take(replace(descent.best, edge=None))
+    if descent.best.layout is not None:
         descent.take(replace(descent.best, layout=CONTIGUOUS))
 
 
@@ -751,36 +783,25 @@ def _lower_indices(descent: Descent) -> None:
     for name, spec in descent.best.tensors.items():
         if spec.below:
             bound = descent.best.bound(spec)
-            patterns = [
-                number_to_bits(bound, spec.dtype)
-                if bits_to_number(bits, spec.dtype) > bound
-                else bits
-                for bits in patterns_of(descent.best, name)
-            ]
-            descent.take(with_patterns(descent.best, name, patterns))
+            above = (n > bound for n in numbers(spec))
+            bits = number_to_bits(bound, spec.dtype)
+            descent.take(_set(descent.best, name, compress(count(), above), bits))
 
 
 def _drop_axes(descent: Descent) -> None:
     """Remove dimensions that hold nothing, `dim` following."""
-
-    def dropped(case: Case, axis: str) -> Case | None:
-        rest = [n for a, n in case.dims.items() if a != axis]
-        size = case.dims.get(axis)
-        if size == 1 or (size == 0 and 0 in rest):
-            return without_axis(case, axis)
-        return None
-
-    descent.take_each(descent.best.dims, dropped)
+    for axis in list(descent.best.dims):
+        sizes = dict(descent.best.dims)
+        size = sizes.pop(axis)
+        if size == 1 or (size == 0 and 0 in sizes.values()):
+            descent.take(without_axis(descent.best, axis))
 
 
 def _simplify_layout(descent: Descent) -> None:
     """Make tensors contiguous, unaligned offsets 0, steps the least possible."""
-
-    def simpler(case: Case, name: str) -> Iterator[Case]:
-        for spec in _simpler_layouts(case.tensors[name]):
-            yield case.with_tensor(name, spec)
-
-    descent.take_first_of_each(descent.best.tensors, simpler)
+    for name, spec in descent.best.tensors.items():
+        layouts = _simpler_layouts(spec)
+        descent.take_first(descent.best.with_tensor(name, made) for made in layouts)
 
 
 def _simpler_layouts(spec: TensorSpec) -> Iterator[TensorSpec]:
@@ -842,13 +863,13 @@ def _widen_dtype(descent: Descent) -> None:
     Those of one dtype together: others may have theirs from the operator.
     """
     dtypes = {s.dtype for s in descent.best.tensors.values()}
-    pairs = [(d, wider) for wider in ("float32", "float16") for d in sorted(dtypes)]
-    descent.take_each(pairs, _widened)
+    for wider in ("float32", "float16"):
+        for dtype in sorted(dtypes):
+            descent.take(_widened(descent.best, dtype, wider))
 
 
-def _widened(case: Case, pair: tuple[str, str]) -> Case | None:
+def _widened(case: Case, dtype: str, wider: str) -> Case | None:
     """Return a case with a wider dtype in place of one, if that holds the values."""
-    dtype, wider = pair
     if DTYPES[dtype].kind != "float":
         return None
     if DTYPES[dtype].itemsize >= DTYPES[wider].itemsize:

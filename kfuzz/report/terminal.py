@@ -207,6 +207,8 @@ class TerminalReport:
         idle = sum(bool(k.uncompared) for k in finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
+        if event.reducing_s:
+            started += f" with {event.reducing_s:.1f} s to reduce what was found"
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
         self._say(
             f"{words} in {judged}, {event.elapsed_s:.1f} s{started} on "

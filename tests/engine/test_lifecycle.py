@@ -33,7 +33,7 @@ class Scripted:
         self.prepared = 0
         self.undiagnosed = False
         self.hanging, self.fault, self.records_count = False, None, False
-        self.distinguishes = True
+        self.distinguishes, self.predicted = True, 0.0
         kernel = SimpleNamespace(
             name="softmax",
             operator=SimpleNamespace(
@@ -124,6 +124,26 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     [line] = final.explanation.lines
     assert line == "passes at x [16]; fails at x [3] and x [19]"
     assert runner.prepared
+
+
+def test_a_slow_case_is_made_small_before_fresh_children_are_asked() -> None:
+    runner = Scripted(lambda case: case.elements >= 3)
+    runner.predicted = 5.0
+    final, saved = taken(runner, found(2000))
+    assert [elements for elements, _ in runner.fresh[:2]] == [3, 3]
+    assert saved[0].state is State.NEW  # what is known so far is stored
+    assert final.state is State.CONFIRMED
+    assert final.case.elements == 3
+
+
+def test_a_slow_case_that_fails_alone_is_confirmed_as_it_was_found() -> None:
+    runner = Scripted(
+        lambda case: case.elements >= 3, fails_fresh=lambda case: case.elements > 999
+    )
+    runner.predicted = 5.0
+    final, _ = taken(runner, found(2000))
+    assert final.state is State.CONFIRMED
+    assert final.case.elements == 2000
 
 
 def test_a_minimum_that_does_not_come_again_leaves_the_case_as_found() -> None:

@@ -1,9 +1,13 @@
 """What the reducer keeps of a placement, and what it shrinks together."""
 
 import math
+import random
 import struct
+from collections.abc import Callable
 
-from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
+import pytest
+
+from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.engine.reduce import reduce_case
 
@@ -110,3 +114,121 @@ def test_two_numbers_of_many_digits_are_less_than_three_of_few():
     case = Case({"x": floats([1001.0, 1001.0, 1002.0], (3,), ("N",))})
     assert cancels(case)
     assert reduced(case, cancels).dims == {"N": 2}
+
+
+# Beyond a size ---------------------------------------------------------------------
+
+
+def normal(shape, axes):
+    rng = random.Random(7)
+    values = [round(rng.gauss(0, 1000)) + 0.5 for _ in range(math.prod(shape))]
+    return floats(values, shape, axes)
+
+
+def judged(case, fails):
+    """Return a case's minimum, and how many runs it took to its size and in all."""
+    runs, sizes = 0, {}
+
+    def counted(candidate):
+        nonlocal runs
+        runs += 1
+        failed = fails(candidate)
+        if failed:
+            sizes.setdefault(candidate.elements, runs)
+        return failed
+
+    minimum = reduced(case, counted)
+    return minimum, sizes[minimum.elements], runs
+
+
+def nonzero(case, name="x"):
+    spec = case.tensors[name]
+    return sum(map(bool, unpack_bits(spec.values, spec.dtype)))
+
+
+@pytest.mark.parametrize("threshold", [1, 257, 1000, 4095])
+@pytest.mark.parametrize("axis", ["a", "b"])
+def test_a_fault_beyond_a_size_ends_one_above_it_at_one_value(axis, threshold):
+    """What lies beyond the threshold is left out: it takes one value there to see."""
+
+    def cut(case):
+        x, n = case.tensors["x"], case.dims.get(axis, 0)
+        at = x.axes.index(axis) if n else 0
+        inner = math.prod(x.shape[at + 1 :])
+        values = unpack_numbers(x.values, x.dtype)
+        return any(v and i // inner % n >= threshold for i, v in enumerate(values))
+
+    shape = (5000, 12) if axis == "a" else (12, 5000)
+    case = Case({"x": normal(shape, ("a", "b"))}, {"dim": -1})
+    minimum, at_size, runs = judged(case, cut)
+    assert {n for n in minimum.dims.values() if n > 1} == {threshold + 1}
+    assert nonzero(minimum) == 1
+    assert at_size <= 60  # not one for each size
+    assert runs <= 120
+
+
+def test_a_fault_beyond_a_number_of_elements_takes_a_logarithm_of_runs() -> None:
+    def beyond(threshold: int) -> Callable[[Case], bool]:
+        def cut(case: Case) -> bool:
+            x = case.tensors["x"]
+            assert x.values is not None
+            return any(unpack_bits(x.values, x.dtype)[threshold:])
+
+        return cut
+
+    small, _, few = judged(Case({"x": normal((40, 50), ("a", "b"))}), beyond(700))
+    large, _, more = judged(Case({"x": normal((400, 500), ("a", "b"))}), beyond(70_000))
+    assert (small.elements, large.elements) == (701, 70_001)
+    assert nonzero(small) == nonzero(large) == 1
+    assert more <= few + 50
+
+
+def test_each_dimension_of_a_product_ends_at_what_it_needs() -> None:
+    def cut(case: Case) -> bool:
+        x, y, k = case.tensors["x"], case.tensors["y"], case.dims.get("k", 0)
+        a, b = unpack_numbers(x.values, x.dtype), unpack_numbers(y.values, y.dtype)
+        columns = math.prod(y.shape[1:])
+        return any(
+            v and any(b[columns * (i % k) : columns * (i % k + 1)])
+            for i, v in enumerate(a)
+            if i % k >= 1000
+        )
+
+    given = {"x": normal((20, 1500), ("m", "k")), "y": normal((1500, 30), ("k", "n"))}
+    minimum, _, runs = judged(Case(given), cut)
+    assert {n for n in minimum.dims.values() if n > 1} == {1001}
+    assert (nonzero(minimum, "x"), nonzero(minimum, "y")) == (1, 1)
+    assert runs <= 150
+
+
+def test_sizes_that_have_to_be_multiples_are_halved_as_such() -> None:
+    case = Case({"x": normal((12, 4800), ("a", "b"))}, {"dim": -1})
+    minimum, _ = reduce_case(
+        case,
+        lambda c: c.dims["b"] > 1000,
+        lambda c: c.dims["b"] % 32 == 0,
+        deadline=float("inf"),
+    )
+    assert minimum.dims["b"] == 1024
+
+
+def test_a_window_is_bisected_like_a_size() -> None:
+    case = Case({"x": normal((2000,), ("a",))}, {"window": 1500})
+    minimum, _, runs = judged(
+        case, lambda c: c.scalars["window"] > 257 and c.dims["a"] > 300
+    )
+    assert (minimum.scalars["window"], minimum.dims["a"]) == (258, 301)
+    assert runs <= 120
+
+
+def test_one_special_value_anywhere_is_found_by_halves() -> None:
+    values = [1.5] * 70_000
+    values[44_321] = math.nan
+
+    def has_nan(case: Case) -> bool:
+        x = case.tensors["x"]
+        return any(v != v for v in unpack_numbers(x.values, x.dtype))
+
+    minimum, _, runs = judged(Case({"x": floats(values, (70_000,), ("a",))}), has_nan)
+    assert minimum.elements == 1
+    assert runs <= 60

@@ -29,6 +29,7 @@ class InProcess:
     def __init__(self, kernel: BoundKernel, *, budget: str = "cpu") -> None:
         self.loaded: Any = SimpleNamespace(kernel=kernel)
         self.hanging, self.fault, self.distinguishes = False, None, True
+        self.predicted = 0.0
         self.judged: list[Case] = []
         classes = set(CLASSES) - _LEFT_OUT
         self.evaluator = Evaluator(

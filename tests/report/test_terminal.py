@@ -118,6 +118,12 @@ def test_conforms_says_so_where_little_was_tried(
     assert "violates         C-PRC-01 (30 of 40 decided cases failed, 2" in shown
 
 
+def test_time_to_reduce_after_the_search_is_stated() -> None:
+    events = [finished(finding()), RunFinished(32.5, False, 7, "cpu", 1.5, 12.3)]
+    told = "32.5 s (1.5 s to start) with 12.3 s to reduce what was found on cpu"
+    assert told in text_of(events)
+
+
 def test_what_kernels_say_cannot_drive_the_terminal() -> None:
     failure = replace(finding().failure, message="a\x1b[31mb\nc", trace="\x1b]0;t\x07")
     shown = text_of([saved(finding(failure=failure), "done")], verbose=True)

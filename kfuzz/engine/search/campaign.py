@@ -46,10 +46,16 @@ from kfuzz.engine.search.case_drawing import (
     strategy_of,
 )
 from kfuzz.engine.search.found import (
-    Reductions,
+    AFTER_SECONDS,
+    UNLIMITED_SECONDS,
+    FiledFinding,
+    after_seconds,
     first_finding,
+    first_seconds,
+    reduced,
     replay_first,
     taken_to_minimum,
+    to_reduce,
 )
 from kfuzz.engine.search.preconditions import (
     Bindings,
@@ -156,7 +162,8 @@ class Campaign:
     """A search of kernels that are loaded, on a backend that is up.
 
     What judges a candidate is one with hooks of its own: `budget_of`, `shares_time`,
-    `opening`, `strategy`, `count_findings`, `search_end` and `process`.
+    `opening`, `strategy`, `count_findings`, `search_end`, `first_until`,
+    `reducing_seconds`, `after` and `process`.
     """
 
     def __init__(
@@ -187,12 +194,9 @@ class Campaign:
         limit = config.budget.max_time
         started = began if config.started is None else config.started
         self.clock = RunClock(limit, jobs=self.jobs, started=started)
-        self.reductions = Reductions(
-            self.clock,
-            jobs=self.jobs,
-            predicted=lambda: max(k.runner.predicted for k in self.workers),
-            reduces=config.reduce,
-        )
+        # What the search leaves to the time after it, and how long that took.
+        self.unfinished: list[tuple[KernelSearch, FiledFinding]] = []
+        self.reducing_s = 0.0
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -215,7 +219,10 @@ class Campaign:
             guided = needed("coverage", "--engine atheris")
             self.guided = {
                 k.node_id: guided.CoverageSearch(
-                    k, partial(self._fork, k), config, expired=self._expired
+                    k,
+                    partial(self._fork, k),
+                    config,
+                    expired=partial(self._expired, k),
                 )
                 for k in self.kernels
             }
@@ -250,7 +257,7 @@ class Campaign:
             return strategy_of(loaded.kernel, budget, scale=self.config.scale)
 
         drawn(budget)  # an impossible domain shows here
-        runner = self._runner(loaded, budget, device, lambda: kernel.quiet)
+        runner = self._runner(loaded, budget, device, lambda: kernel)
         record = Record(frozenset(classes & bound), claims.dtypes)
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
@@ -266,24 +273,24 @@ class Campaign:
         loaded: LoadedKernel,
         budget: SizeBudget,
         device: str,
-        quiet: Callable[[], bool],
+        worker: Callable[[], KernelSearch],
     ) -> Runner:
         return runner_of(
             loaded,
             self.backend,
             root=self.config.root,
-            expired=self._expired,
+            expired=lambda: self._expired(worker()),
             classes=self.classes,
             budget=budget,
             device=device,
             probes=self.config.probes,
-            quiet=quiet,
+            quiet=lambda: worker().quiet,
         )
 
     def _join(self, kernel: KernelSearch, device: str) -> None:
         """Have another worker search a kernel."""
         made = kernel.joined(
-            self._runner(kernel.loaded, kernel.budget, device, lambda: made.quiet)
+            self._runner(kernel.loaded, kernel.budget, device, lambda: made)
         )
         self.workers.append(made)
 
@@ -325,6 +332,7 @@ class Campaign:
             for made in streamed(self._next_slice, self.jobs, halt=self.halt.set):
                 # Counted where all is reported, in order.
                 yield self.progress(made) if isinstance(made, KernelSearch) else made
+            yield from self._finish()
         except StorageError as error:
             refused = error  # what was seen is reported all the same
         finally:
@@ -349,6 +357,7 @@ class Campaign:
             self.config.seed,
             self.backend.name,
             self.clock.startup_s,
+            self.reducing_s,
         )
         if refused is not None:
             raise refused
@@ -383,8 +392,10 @@ class Campaign:
             kernel.loaded.kernel, budget, without=without, scale=self.config.scale
         )
 
-    def _expired(self) -> bool:
-        return self.halt.is_set() or time.monotonic() >= self.clock.deadline
+    def _expired(self, kernel: KernelSearch) -> bool:
+        """Whether a worker's runner waits for nothing more."""
+        until = self.clock.deadline if kernel.until is None else kernel.until
+        return self.halt.is_set() or time.monotonic() >= until
 
     def over(self) -> bool:
         """Whether no further round begins."""
@@ -397,8 +408,8 @@ class Campaign:
         return most is not None and self.count_findings() >= most
 
     def search_end(self) -> float:
-        """The moment after which no round begins, see `Reductions`."""
-        return self.reductions.search_end
+        """The moment after which no round begins."""
+        return self.clock.deadline
 
     def _next_slice(self) -> Iterator[Event | KernelSearch] | None:
         """Return the next time slice, None once there are no more; threads call it."""
@@ -411,7 +422,17 @@ class Campaign:
         What goes wrong in it is an error of that kernel, and no other.
         """
         try:
-            yield from self._time_slice(kernel)
+            yield from self._guarded(kernel, self._time_slice(kernel))
+        finally:
+            self.scheduler.give(kernel)
+        yield kernel
+
+    def _guarded(
+        self, kernel: KernelSearch, events: Iterator[Event]
+    ) -> Iterator[Event]:
+        """Yield events; what goes wrong is an error of that kernel, and no other."""
+        try:
+            yield from events
         except (BindingError, BackendError, StorageError):
             raise  # nothing else fares better
         except Exception as error:
@@ -424,9 +445,6 @@ class Campaign:
             trace = "" if isinstance(error, KfuzzError) else trace_text(error)
             yield Notice(kernel.node_id, text, trace=trace)
             self.close(kernel)
-        finally:
-            self.scheduler.give(kernel)
-        yield kernel
 
     def _time_slice(self, kernel: KernelSearch) -> Iterator[Event]:
         """Give a kernel one round, then take what it found to its minimum."""
@@ -536,24 +554,65 @@ class Campaign:
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
         finding = first_finding(kernel, case, report, seed=self.config.seed)
-        with self.reductions.counted(), kernel.taking(finding.signature.symptom):
-            yield from taken_to_minimum(
+        until = self.first_until(kernel, finding)
+        with kernel.taking(finding.signature.symptom, until):
+            entry = yield from taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
-                seconds=lambda: self._reduce_seconds(kernel, finding),
-                stopped=self._expired,
+                seconds=partial(self.reducing_seconds, kernel, finding, until),
+                stopped=partial(self._expired, kernel),
+                further=self.after > 0,
             )
+        if entry is not None:
+            self.unfinished.append((kernel, entry))
 
-    def _reduce_seconds(self, kernel: KernelSearch, finding: Finding) -> float:
-        """Return how long one finding may be reduced and explained."""
-        most = self.config.budget.max_findings
-        left = self.clock.deadline - time.monotonic()
-        if any(not k.done and not k.rounds for k in self.kernels):
-            # Others wait for their first round.
-            left = self.scheduler.share(left, kernel)
-        last = most is not None and self.count_findings() + 1 >= most
-        return self.reductions.seconds(finding, share=left, last=last)
+    @property
+    def after(self) -> float:
+        """Seconds that findings get once the search is over: as many as it had."""
+        limit = self.clock.limit
+        return 0.0 if limit is None else max(limit, AFTER_SECONDS)
+
+    def first_until(self, kernel: KernelSearch, finding: Finding) -> float:
+        """Return when a finding is left to the time after the search."""
+        now = time.monotonic()
+        left = max(self.clock.deadline - now, 0.0)
+        return now + first_seconds(kernel, finding, left)
+
+    def reducing_seconds(
+        self, kernel: KernelSearch, finding: Finding, until: float
+    ) -> float:
+        """Return how long a finding may be reduced that has time until a moment."""
+        if self.clock.limit is None:
+            return UNLIMITED_SECONDS  # evaluations bound it
+        return to_reduce(kernel, finding, until - time.monotonic())
+
+    def _finish(self) -> Iterator[Event]:
+        """Take to their minimum the findings for which the search left no time."""
+        if not self.unfinished:
+            return
+        began, n = time.monotonic(), len(self.unfinished)
+        wanted = sum(after_seconds(k, entry.own) for k, entry in self.unfinished)
+        most = min(wanted, self.after)
+        if not self.halt.is_set():
+            what = "1 finding" if n == 1 else f"{n} findings"
+            yield Notice("", f"reducing {what}, at most {most:.0f} s")
+        pieces = iter([self._finished(k, began + most) for k in self.workers])
+        yield from streamed(lambda: next(pieces, None), self.jobs, halt=self.halt.set)
+        self.reducing_s = time.monotonic() - began
+
+    def _finished(self, kernel: KernelSearch, end: float) -> Iterator[Event]:
+        """Take to their minimum those that one worker has found."""
+        own = [entry for worker, entry in self.unfinished if worker is kernel]
+        for number, entry in enumerate(own):
+            now, finding = time.monotonic(), entry.own
+            fair = max(end - now, 0.0) / (len(own) - number)
+            until = now + min(fair, after_seconds(kernel, finding))
+            seconds = partial(self.reducing_seconds, kernel, finding, until)
+            stopped = partial(self._expired, kernel)
+            with kernel.taking(finding.signature.symptom, until):
+                made = reduced(kernel, entry, seconds=seconds, stopped=stopped)
+                yield from self._guarded(kernel, made)
 
     def count_findings(self) -> int:
         """Return how many findings there are, of those that end a run.

@@ -1,11 +1,9 @@
 """What a round has found, taken to its minimum and kept."""
 
 import json
-import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +14,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.confirm import CONFIRMATIONS, process, recorded
+from kfuzz.engine.confirm import CONFIRMATIONS, LARGE, process, recorded
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.search.schedule import RunClock
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import HANG_SECONDS
 from kfuzz.engine.workers.zygotes import Backend
@@ -34,6 +31,7 @@ class FiledFinding:
 
     Attributes:
         finding: as stored last.
+        own: the same without what the corpus held before.
         path: its folder.
         is_new: whether the corpus did not hold its bucket before.
         is_known: whether a mark of its whole signature made it known when it was
@@ -54,14 +52,15 @@ class FiledFinding:
         self.is_known = covering(marks, finding) is not None
         stored = corpus.change(finding, join)
         assert stored is not None
-        self.finding, self.path = stored, corpus.root / stored.folder
+        self.own, self.finding = finding, stored
+        self.path = corpus.root / stored.folder
         self.is_new = self._held is None
 
     def save(self, finding: Finding) -> Finding:
         """Store the finding in place of its earlier form, and return it as it is."""
         if finding.id != self.finding.id:
             self.is_new = self._corpus.get(finding) is None
-        stored = self._joined(finding)
+        self.own, stored = finding, self._joined(finding)
         self.path = self._corpus.replace(self.finding, stored)
         self.finding = stored
         return finding
@@ -121,15 +120,20 @@ def taken_to_minimum(
     *,
     seconds: Callable[[], float],
     stopped: Callable[[], bool],
-) -> Iterator[Event]:
+    further: bool = False,
+) -> Generator[Event, None, FiledFinding | None]:
     """Save, confirm, reduce, confirm, explain; what cannot be saved is printed.
 
     Args:
         kernel: whose finding it is; gets it as it is stored in the end.
         finding: as found.
         corpus: where it is kept.
-        seconds: how long it may be reduced and explained, asked once it is confirmed.
+        seconds: how long it may still be reduced and explained.
         stopped: whether the run is over.
+        further: whether there is time for it later, if that did not suffice.
+
+    Returns:
+        The finding, if it is to be taken further; else it is done.
 
     Raises:
         StorageError: if it cannot be kept; what was reported as saved is still there.
@@ -145,28 +149,66 @@ def taken_to_minimum(
         raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
+    return (
+        yield from reduced(
+            kernel, entry, seconds=seconds, stopped=stopped, further=further
+        )
+    )
+
+
+def reduced(
+    kernel: KernelSearch,
+    entry: FiledFinding,
+    *,
+    seconds: Callable[[], float],
+    stopped: Callable[[], bool],
+    further: bool = False,
+) -> Generator[Event, None, FiledFinding | None]:
+    """Take a stored finding further; arguments as of `taken_to_minimum`."""
+    before = entry.finding
     kernel.quiet = True
     try:
-        pinned = replace(finding, case=kernel.runner.pin(finding.case))
         process(
-            kernel.runner, pinned, seconds=seconds, stopped=stopped, save=entry.save
+            kernel.runner,
+            replace(entry.own, case=kernel.runner.pin(entry.own.case)),
+            seconds=seconds,
+            stopped=stopped,
+            save=entry.save,
+            confirmed=entry.own.state is State.CONFIRMED,
         )
     except Stopped:
-        last = entry.finding
-        if last.state is State.NEW and kernel.runner.records_count:
-            entry.save(recorded(last) or last)
-        text = f"{entry.finding.id} is saved as it stood when the run ended"
-        yield Notice(kernel.node_id, text)
+        if not further:
+            last = entry.finding
+            if last.state is State.NEW and kernel.runner.records_count:
+                entry.save(recorded(last) or last)
+            text = f"{entry.finding.id} is saved as it stood when the run ended"
+            yield Notice(kernel.node_id, text)
     except Exception:
         kernel.keep(entry.finding, entry.path)  # it has been reported
         raise
     finally:
         kernel.quiet = False
+    if further and _is_open(entry.own):
+        kernel.keep(entry.finding, entry.path)
+        kernel.seen.add(entry.finding.signature)
+        return entry
+    kernel.drop(before)
     final = entry.settle()
     kernel.seen.add(final.signature)
     is_new = entry.is_new and final.id not in kernel.findings
     kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
+    return None
+
+
+def _is_open(finding: Finding) -> bool:
+    """Whether more time may bring more to light."""
+    if finding.state is not State.CONFIRMED:
+        return finding.state is State.NEW
+    reduction, explanation = finding.reduction, finding.explanation
+    if reduction is None or explanation is None or reduction.stopped == "time":
+        return True
+    return not explanation.complete and reduction.stopped != LARGE
 
 
 def _unsaved(finding: Finding) -> str:
@@ -176,85 +218,54 @@ def _unsaved(finding: Finding) -> str:
     return f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"
 
 
-# What reducing gets of a run's time.
+# How long findings may take: little while others are searched for, the rest after it.
 
-# Seconds given to reduce and explain one finding while others are searched for, and
-# once nothing else is.
-FIRST_SECONDS: Final = 15.0
-MORE_SECONDS: Final = 45.0
+# Seconds of a finding as it comes, if not this part of what is left of the search.
+FIRST_SECONDS: Final = 5.0
+FIRST_SHARE: Final = 0.1
+# As it comes a slow one gets so many at most; none waits to be confirmed any longer.
+SLOW_SECONDS: Final = 15.0
+# Seconds of each that is not done once the search is over, and of all together at
+# least, where the search was not longer.
+AFTER_SECONDS: Final = 20.0
 UNLIMITED_SECONDS: Final = 600.0
-SHARE: Final = 0.4
-"""Of the time of a run so much goes to findings at most."""
-# Kept back from the run's time for one confirmation: so long, or as the case under way
-# and fresh children for it take; and no more than this share of the run.
+# Kept back of these for one confirmation: so long, or as the case under way and fresh
+# children for it take; and no more than this share.
 RESERVE_SECONDS: Final = 1.5
-RESERVE_SHARE: Final = 0.2
+RESERVE_SHARE: Final = 0.4
 CALLS_TO_CONFIRM: Final = 1 + CONFIRMATIONS
 # The last candidate, three forks, and the full limit.
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 
 
-class Reductions:
-    """Shares out the time in which findings are taken to their minimum.
+def to_confirm(kernel: KernelSearch, finding: Finding) -> float:
+    """Return how long confirming the minimum of a finding may take."""
+    if finding.signature.kind is Kind.HANG:
+        return CONFIRM_HANG_SECONDS
+    return max(RESERVE_SECONDS, CALLS_TO_CONFIRM * kernel.runner.predicted)
 
-    Without a time limit each gets what it takes, so that the clock has no part in what
-    comes out.
 
-    Args:
-        clock: of the run.
-        jobs: findings reduced at once.
-        predicted: seconds that the slowest case under way is expected to take.
-        reduces: whether any time is given at all.
+def first_seconds(kernel: KernelSearch, finding: Finding, left: float) -> float:
+    """Return how long a finding may take as it comes, if the search has so much left.
+
+    A large case is made no smaller: it gets all that confirming it takes.
     """
+    most = left if finding.case.large else SLOW_SECONDS
+    slow = min(2 * to_confirm(kernel, finding), most)
+    return min(max(FIRST_SECONDS, FIRST_SHARE * left, slow), left)
 
-    def __init__(
-        self, clock: RunClock, *, jobs: int, predicted: Callable[[], float],
-        reduces: bool = True,
-    ) -> None:  # fmt: skip
-        self._clock, self._limit, self._jobs = clock, clock.limit, jobs
-        self._predicted, self._reduces = predicted, reduces
-        self._lock = threading.Lock()
-        # Seconds of all jobs that findings have taken.
-        self._taken = 0.0
 
-    def seconds(self, finding: Finding, *, share: float, last: bool) -> float:
-        """Return how long a finding that is confirmed may be reduced and explained.
+def after_seconds(kernel: KernelSearch, finding: Finding) -> float:
+    """Return how long a finding may take once the search is over."""
+    return max(AFTER_SECONDS, 2 * to_confirm(kernel, finding))
 
-        Args:
-            finding: as it was found.
-            share: the seconds that its kernel may have at once.
-            last: whether the search ends with it.
-        """
-        if not self._reduces:
-            return 0.0
-        if self._limit is None:
-            return UNLIMITED_SECONDS  # evaluations bound it
-        left = self.search_end - time.monotonic()
-        # Its minimum is to be confirmed as well; that of a hang under the full limit.
-        fair, most = min(left / 2, share), FIRST_SECONDS
-        if finding.signature.kind is Kind.HANG:
-            fair, most = left - CONFIRM_HANG_SECONDS, MORE_SECONDS
-        if not last:
-            fair = min(fair, most, SHARE * self._limit * self._jobs - self._taken)
-        return min(MORE_SECONDS, max(fair, 0.0))
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count the time that the block takes as a finding's."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._taken += time.monotonic() - began
-
-    @property
-    def search_end(self) -> float:
-        """The moment after which no round begins: a confirmation is kept back."""
-        if self._limit is None:
-            return math.inf
-        wanted = max(RESERVE_SECONDS, CALLS_TO_CONFIRM * self._predicted())
-        return self._clock.deadline - min(wanted, RESERVE_SHARE * self._limit)
+def to_reduce(kernel: KernelSearch, finding: Finding, left: float) -> float:
+    """Return how much of some seconds a finding may be reduced."""
+    reserve = to_confirm(kernel, finding)
+    if finding.signature.kind is not Kind.HANG:
+        reserve = min(reserve, RESERVE_SHARE * left)
+    return max(left - reserve, 0.0)
 
 
 # The findings stored for a run's kernels, run again before anything is searched.

@@ -98,6 +98,8 @@ class KernelSearch:
         busy: whether it has one.
         quiet: whether what its children print is dropped: while a finding is reduced,
             a crash would print the same stack a hundred times.
+        until: `time.monotonic()` after which its runner waits for nothing, while a
+            finding is taken to its minimum; else the end of the search.
         built: structures whose launches were compiled for other GPUs.
         building: seconds that this took.
         tried: a case of each structure that was run, the first `WATCHED` of them.
@@ -129,6 +131,7 @@ class KernelSearch:
     done: bool = False
     busy: bool = False
     quiet: bool = False
+    until: float | None = None
     built: set[object] = field(default_factory=set)
     building: float = 0.0
     tried: dict[object, Case] = field(default_factory=dict)
@@ -157,12 +160,19 @@ class KernelSearch:
         return made
 
     @contextmanager
-    def taking(self, symptom: tuple[object, ...]) -> Iterator[None]:
-        """Have other workers leave what shows alike to this one, in the block."""
+    def taking(self, symptom: tuple[object, ...], until: float) -> Iterator[None]:
+        """Have other workers leave what shows alike to this one, in the block.
+
+        Args:
+            symptom: what shows.
+            until: `time.monotonic()` after which its runner waits for nothing.
+        """
         self.reducing.add(symptom)
+        self.until = until
         try:
             yield
         finally:
+            self.until = None
             self.reducing.discard(symptom)
 
     def end(self) -> None:
@@ -221,6 +231,12 @@ class KernelSearch:
         """Try no case of this structure again: it takes too long to compile."""
         self.given_up.add(case.structure)
         self.record.note(f"not judged: compiling took more than {seconds:.0f} s")
+
+    def drop(self, finding: Finding) -> None:
+        """Count a finding no more in an earlier form."""
+        with self.lock:
+            if self.findings.get(finding.id) is finding:
+                del self.findings[finding.id], self.paths[finding.id]
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""

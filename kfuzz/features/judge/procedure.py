@@ -366,6 +366,8 @@ _LONGEST_HISTORY: Final = 0.3
 # Cases before a long run of calls, and its calls for each case where these are counted.
 _BEFORE_HISTORY: Final = 3
 _CALLS_A_CASE: Final = 8
+# Seconds in which a finding is reduced and explained, at most.
+_REDUCING: Final = 20.0
 UNSEEN: Final = (
     "loads outside arguments go unseen: in the candidate's child nothing faults there"
 )
@@ -384,9 +386,10 @@ class Search(Campaign):
         *,
         benchmarked_only: bool,
         modeless: bool,
+        explain: bool,
     ) -> None:
         self._modeless = modeless
-        self._explain = config.reduce
+        self._explain = explain
         self._judged = loaded[0].judged
         self._reference = self._judged.reference
         self._only_there = benchmarked_only or not self._reference.shapes.free
@@ -578,10 +581,28 @@ class Search(Campaign):
     def search_end(self) -> float:
         """The moment after which no round begins: time to confirm is kept."""
         limit = self.config.budget.max_time
-        end = super().search_end()
         if limit is None:
-            return end
-        return min(end, self.clock.started + _SEARCHING * limit)
+            return math.inf
+        return self.clock.started + _SEARCHING * limit
+
+    @property
+    def after(self) -> float:
+        """None: a judge has promised when it ends."""
+        return 0.0
+
+    def first_until(self, kernel: KernelSearch, finding: Finding) -> float:
+        """Return the end: to be confirmed a finding has all the time that is left."""
+        return self.clock.deadline
+
+    def reducing_seconds(
+        self, kernel: KernelSearch, finding: Finding, until: float
+    ) -> float:
+        """Return how long a finding may be reduced: half of what is left."""
+        if not self._explain:
+            return 0.0
+        most = super().reducing_seconds(kernel, finding, until)
+        left = max(self.search_end() - time.monotonic(), 0.0)
+        return min(most, left / 2, _REDUCING)
 
 
 def reuse_memory() -> None:
@@ -768,12 +789,13 @@ class Judging:
         run = RunConfig(
             targets=(), root=config.root, corpus=config.corpus, seed=config.seed,
             budget=config.budget, device=config.device, isolate="none", burst=1,
-            started=started, reduce=config.explain,
+            started=started,
         )  # fmt: skip
         backend = Backend(config.device, isolate="none")
         campaign = Search(
             run, stop, backend, [loaded], frozenset(judged_classes()),
             benchmarked_only=config.benchmarked_only, modeless=audit.modeless,
+            explain=config.explain,
         )  # fmt: skip
         try:
             for event in campaign.events():
