@@ -233,27 +233,23 @@ class Domain:
             if isinstance(p, ScalarParameter)
         }
 
-    @cached_property
-    def early(self) -> tuple[str, ...]:
-        """The scalars that sizes depend on: they are drawn before these."""
-        named = self.restriction.names if self.restriction else frozenset()
-        return tuple(name for name in self.scalars if name in named)
-
-    def agreeing(self, early: dict[str, Scalar]) -> dict[str, Scalar]:
+    def agreeing(self, drawn: dict[str, Scalar]) -> dict[str, Scalar]:
         """Return scalars with which sizes exist: some at their defaults if need be.
 
         To give the case up would have Hypothesis try thousands of others in vain.
         """
-        made = dict(early)
-        for name in (None, *early):
+        made, restriction = dict(drawn), self.restriction
+        if restriction is None:
+            return made
+        for name in (None, *(n for n in drawn if n in restriction.names)):
             if name is not None:
                 made[name] = self.defaults[name]
             whole = {
                 n: v for n, v in {**self.defaults, **made}.items() if type(v) is int
             }
-            if self.restriction is None or not self.restriction.contradicts(whole):
+            if not restriction.contradicts(whole):
                 return made
-        return early
+        return drawn
 
     @cached_property
     def frames(self) -> Weighted[tuple[int, int, str, str]] | None:
@@ -361,18 +357,12 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     choose: Chooser[Any] = Chooser(draw)
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
-    early = domain.agreeing({n: choose(domain.scalars[n]) for n in domain.early})
-    sizes = shapes.draw(choose, early)
+    scalars = domain.agreeing({n: choose(s) for n, s in domain.scalars.items()})
+    sizes = shapes.draw(choose, scalars)
     seed = draw(values.seeds)
-    sizes = shapes.with_rows(sizes, seed, early)
-    scalars: dict[str, Scalar] = {}
-    for name, scalar in domain.parameters.items():
-        if name in early:
-            scalars[name] = early[name]
-        elif isinstance(scalar, ScalarParameter):
-            scalars[name] = choose(domain.scalars[name])
-        elif isinstance(scalar, DimParameter):
-            scalars[name] = dim
+    sizes = shapes.with_rows(sizes, seed, scalars)
+    if domain.dim is not None and domain.dim[0] in domain.parameters:
+        scalars[domain.dim[0]] = dim
     for picks in domain.indices.values():
         if picks.below in domain.defaults:  # the values depend on it
             scalars.setdefault(picks.below, domain.defaults[picks.below])
@@ -400,6 +390,7 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
             known = {**domain.defaults, **scalars}
             spec = _as_indices(chooses, spec, known.get(chooses.ignored))
         tensors[name] = spec
+    tensors = values.with_ends(tensors, seed)
     return with_surroundings(Case(tensors, scalars), domain.declaration)
 
 

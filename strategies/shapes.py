@@ -29,6 +29,8 @@ _TINY: Final = (2, 1, 3, 4, 5, 6, 7, 8, 9)
 _PRIMES: Final = (3, 7, 13, 31, 61, 127, 257, 509, 1009, 2053, 4099)
 # Sizes up to here are cheap on every backend, and reach past a block of 1024.
 _MEDIUM: Final = 1100
+# Sizes around a smaller scalar are among the tiny ones; a larger one is a seed, mostly.
+_SCALARS: Final = range(5, 4097)
 # One size in so many is 0, where 0 is admitted.
 _ZERO_SHARE: Final = 25
 
@@ -301,12 +303,16 @@ class Plan:
 
         Args:
             choose: draws one of several sizes.
-            scalars: drawn integer scalars that the shape class may name.
+            scalars: drawn scalars that the shape class may name, or that may be sizes.
         """
         known = {**self.scalars, **(scalars or {})}
         drawn = dict(self.least)
         computed = self.shape_class.computed if self.shape_class else frozenset()
         ranges = self._given(scalars or {})
+        # Where a window or a group of so many begins, ends and repeats.
+        whole = {n for n in known.values() if type(n) is int and n in _SCALARS}
+        around = (size for n in sorted(whole) for size in (n - 1, n, n + 1, 2 * n))
+        named = tuple(dict.fromkeys((*self.named_sizes, *around)))
         for name in self._order:
             if name in self.ranges and name not in computed:
                 cap, within = self._cap(name, drawn), ranges[name]
@@ -318,7 +324,7 @@ class Plan:
                         within,
                         large=name == self.large,
                         zero=name not in self.nonempty,
-                        named=self.named_sizes,
+                        named=named,
                     )
                 )
             if computed and self.shape_class:
@@ -449,7 +455,8 @@ class Plan:
             spoken = list(drawn)
         ranges = self._given(scalars)
         for attempt in range(attempts):
-            trial = dict(drawn) if attempt % 2 else dict(self.least)
+            # Others stay as drawn: at their least, half of all cases would be tiny.
+            trial = dict(self.least) if attempt % 2 else dict(drawn)
             same: int | None = None
             for name in chance.sample(spoken, len(spoken)):
                 choices = candidates(
