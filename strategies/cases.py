@@ -244,9 +244,8 @@ class Domain:
         for name in (None, *(n for n in drawn if n in restriction.names)):
             if name is not None:
                 made[name] = self.defaults[name]
-            whole = {
-                n: v for n, v in {**self.defaults, **made}.items() if type(v) is int
-            }
+            known = self.defaults | made
+            whole = {n: v for n, v in known.items() if type(v) is int}
             if not restriction.contradicts(whole):
                 return made
         return drawn
@@ -358,7 +357,7 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
     scalars = domain.agreeing({n: choose(s) for n, s in domain.scalars.items()})
-    sizes = shapes.draw(choose, scalars)
+    sizes = shapes.turned[choose(shapes.wide)].draw(choose, scalars)
     seed = draw(values.seeds)
     sizes = shapes.with_rows(sizes, seed, scalars)
     if domain.dim is not None and domain.dim[0] in domain.parameters:
