@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import Burst, SizeBudget
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec, parsed, with_surroundings
 from kfuzz.core.value_families import is_hostile
@@ -25,7 +26,7 @@ from kfuzz.strategies.parameters import (
     TensorParameter,
     widest,
 )
-from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
+from kfuzz.strategies.shapes import Plan, plan, unnamed
 from kfuzz.strategies.values import Chooser, Weighted, weighted, weighted_names
 
 # Which optional tensors a case is without.
@@ -112,7 +113,12 @@ def cases(
     """
     domain = Domain(parameters, **fields)
     if domain.frames is None:
-        raise unsatisfiable(domain.restriction, domain.budget)
+        made, budget = domain.restriction, domain.budget
+        raise BindingError(
+            f"{f'shape_class {made.expression!r}' if made else 'dims'} allows no shape "
+            f"of at most {budget.elements} elements and {budget.rows} rows",
+            fix="relax the declaration, or run on a device with a larger budget",
+        )
     return _cases(domain)
 
 
@@ -357,7 +363,8 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
     scalars = domain.agreeing({n: choose(s) for n, s in domain.scalars.items()})
-    sizes = shapes.turned[choose(shapes.wide)].draw(choose, scalars)
+    wide = replace(shapes, large=choose(shapes.wide) or None)
+    sizes = wide.draw(choose, scalars)
     seed = draw(values.seeds)
     sizes = shapes.with_rows(sizes, seed, scalars)
     if domain.dim is not None and domain.dim[0] in domain.parameters:

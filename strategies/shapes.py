@@ -108,7 +108,6 @@ def candidates(
     """
     if within.greatest is not None:
         cap = min(cap, within.greatest)
-    found: list[int] = []
     least = within.smallest(1)
     if within.modulus == 1 and within.least <= 2:
         marks = list(_landmarks(cap, large=large))
@@ -297,11 +296,6 @@ class Plan:
         others = tuple(n for n in self.ranges if n not in left_out)
         return weighted((self.large or "",) * max(1, 2 * len(others)) + others)
 
-    @cached_property
-    def turned(self) -> dict[str, "Plan"]:
-        """The plan with each dimension as the large one, by its name."""
-        return {n: replace(self, large=n or None) for n in ("", *self.ranges)}
-
     def draw(
         self,
         choose: Callable[[Weighted[int]], int],
@@ -340,9 +334,7 @@ class Plan:
         for name, bound in self.bounds.items():
             if all(drawn[axis] for axis in self.axes[name]):
                 drawn[bound] = drawn[bound] or self.least[bound]
-        if self.shape_class is None:
-            return drawn
-        if self._accepts(drawn, self.shape_class, known):
+        if not self.shape_class or self._accepts(drawn, self.shape_class, known):
             return drawn
         repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
         return reject() if repaired is None else repaired
@@ -583,16 +575,6 @@ def unnamed(tensors: Mapping[str, TensorParameter], rank: int) -> tuple[str, ...
     """Return the dimensions that "*" stands for at a rank of the widest tensors."""
     named = widest(tensors.values(), default=rank)
     return tuple(f"d{i}" for i in range(rank - named))
-
-
-def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> BindingError:
-    """Return the error for a declaration that leaves no shape to draw."""
-    text = f"shape_class {shape_class.expression!r}" if shape_class else "dims"
-    return BindingError(
-        f"{text} allows no shape of at most {budget.elements} elements and "
-        f"{budget.rows} rows",
-        fix="relax the declaration, or run on a device with a larger budget",
-    )
 
 
 # Cases of the profile large: where 31 bits, a grid, or a stride run out.
