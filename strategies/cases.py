@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kfuzz.core.budget import Burst, SizeBudget
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import Case, Fill, Scalar, TensorSpec, parsed, with_surroundings
 from kfuzz.core.value_families import is_hostile
@@ -25,7 +26,7 @@ from kfuzz.strategies.parameters import (
     TensorParameter,
     widest,
 )
-from kfuzz.strategies.shapes import Plan, plan, unnamed, unsatisfiable
+from kfuzz.strategies.shapes import Plan, plan, unnamed
 from kfuzz.strategies.values import Chooser, Weighted, weighted, weighted_names
 
 # Which optional tensors a case is without.
@@ -112,7 +113,12 @@ def cases(
     """
     domain = Domain(parameters, **fields)
     if domain.frames is None:
-        raise unsatisfiable(domain.restriction, domain.budget)
+        made, budget = domain.restriction, domain.budget
+        raise BindingError(
+            f"{f'shape_class {made.expression!r}' if made else 'dims'} allows no shape "
+            f"of at most {budget.elements} elements and {budget.rows} rows",
+            fix="relax the declaration, or run on a device with a larger budget",
+        )
     return _cases(domain)
 
 
@@ -233,27 +239,22 @@ class Domain:
             if isinstance(p, ScalarParameter)
         }
 
-    @cached_property
-    def early(self) -> tuple[str, ...]:
-        """The scalars that sizes depend on: they are drawn before these."""
-        named = self.restriction.names if self.restriction else frozenset()
-        return tuple(name for name in self.scalars if name in named)
-
-    def agreeing(self, early: dict[str, Scalar]) -> dict[str, Scalar]:
+    def agreeing(self, drawn: dict[str, Scalar]) -> dict[str, Scalar]:
         """Return scalars with which sizes exist: some at their defaults if need be.
 
         To give the case up would have Hypothesis try thousands of others in vain.
         """
-        made = dict(early)
-        for name in (None, *early):
+        made, restriction = dict(drawn), self.restriction
+        if restriction is None:
+            return made
+        for name in (None, *(n for n in drawn if n in restriction.names)):
             if name is not None:
                 made[name] = self.defaults[name]
-            whole = {
-                n: v for n, v in {**self.defaults, **made}.items() if type(v) is int
-            }
-            if self.restriction is None or not self.restriction.contradicts(whole):
+            known = self.defaults | made
+            whole = {n: v for n, v in known.items() if type(v) is int}
+            if not restriction.contradicts(whole):
                 return made
-        return early
+        return drawn
 
     @cached_property
     def frames(self) -> Weighted[tuple[int, int, str, str]] | None:
@@ -361,18 +362,13 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     choose: Chooser[Any] = Chooser(draw)
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
-    early = domain.agreeing({n: choose(domain.scalars[n]) for n in domain.early})
-    sizes = shapes.draw(choose, early)
+    scalars = domain.agreeing({n: choose(s) for n, s in domain.scalars.items()})
+    wide = replace(shapes, large=choose(shapes.wide) or None)
+    sizes = wide.draw(choose, scalars)
     seed = draw(values.seeds)
-    sizes = shapes.with_rows(sizes, seed, early)
-    scalars: dict[str, Scalar] = {}
-    for name, scalar in domain.parameters.items():
-        if name in early:
-            scalars[name] = early[name]
-        elif isinstance(scalar, ScalarParameter):
-            scalars[name] = choose(domain.scalars[name])
-        elif isinstance(scalar, DimParameter):
-            scalars[name] = dim
+    sizes = shapes.with_rows(sizes, seed, scalars)
+    if domain.dim is not None and domain.dim[0] in domain.parameters:
+        scalars[domain.dim[0]] = dim
     for picks in domain.indices.values():
         if picks.below in domain.defaults:  # the values depend on it
             scalars.setdefault(picks.below, domain.defaults[picks.below])
@@ -400,6 +396,7 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
             known = {**domain.defaults, **scalars}
             spec = _as_indices(chooses, spec, known.get(chooses.ignored))
         tensors[name] = spec
+    tensors = values.with_ends(tensors, seed)
     return with_surroundings(Case(tensors, scalars), domain.declaration)
 
 

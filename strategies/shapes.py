@@ -29,6 +29,8 @@ _TINY: Final = (2, 1, 3, 4, 5, 6, 7, 8, 9)
 _PRIMES: Final = (3, 7, 13, 31, 61, 127, 257, 509, 1009, 2053, 4099)
 # Sizes up to here are cheap on every backend, and reach past a block of 1024.
 _MEDIUM: Final = 1100
+# Sizes around a smaller scalar are among the tiny ones; a larger one is a seed, mostly.
+_SCALARS: Final = range(5, 4097)
 # One size in so many is 0, where 0 is admitted.
 _ZERO_SHARE: Final = 25
 
@@ -79,20 +81,13 @@ def _landmarks(cap: int, *, large: bool) -> Iterator[int]:
         # Axes outside the reduced one: many small ones reach more kernels than
         # few large ones, and leave room for the reduced axis.
         yield from _TINY * 2
-    # Not at the end: Hypothesis favours the last option of a list.
-    power, beside = 2 * TILES[-1], (1, -1, 0, 0)
-    for step in beside if large else ():
-        yield power + step
-        power *= 2
-    while large and power <= cap:
-        yield power
-        power *= 2
+    if large:  # not at the end: Hypothesis favours the last option of a list
+        yield from (8193, 16383, *(1 << e for e in range(15, cap.bit_length())))
     for tile in TILES:
         if large or tile <= 64:
             yield from (tile, tile + 1, tile - 1, 2 * tile - 1)
     yield from _PRIMES
-    if not large:  # where a device has room for so many rows
-        yield from (GRID_BLOCKS, GRID_BLOCKS + 1)
+    yield from (GRID_BLOCKS, GRID_BLOCKS + 1, GRID_BLOCKS + 2)
     if large:
         # The range in which blocks and warps end, once more.
         yield from (p for t in TILES if t < _MEDIUM for p in (t, t + 1, t - 1))
@@ -113,7 +108,6 @@ def candidates(
     """
     if within.greatest is not None:
         cap = min(cap, within.greatest)
-    found: list[int] = []
     least = within.smallest(1)
     if within.modulus == 1 and within.least <= 2:
         marks = list(_landmarks(cap, large=large))
@@ -167,8 +161,6 @@ _TILE: Final = 16
 # 100 us each, before they are taken at their least, and before a rank is given up.
 _REPAIRS: Final = 16
 _TRIALS: Final = 512
-# By what a size is multiplied that is to be a proper multiple of another.
-_FACTORS: Final = (2, 3, 4, 8)
 # A dimension that never reaches this size, a filter's say, takes little room.
 _SMALL: Final = 16
 # Cases of many tiny rows, where every program costs much time: one in so many. They
@@ -292,6 +284,18 @@ class Plan:
             for name in limit.sides
         )
 
+    @cached_property
+    def wide(self) -> Weighted[str]:
+        """Which dimension gets the large sizes: in a third of cases another one.
+
+        None of those that are always small, or follow from others.
+        """
+        computed = self.shape_class.computed if self.shape_class else frozenset()
+        short = (n for n, r in self.ranges.items() if (r.greatest or _MEDIUM) < _SMALL)
+        left_out = {self.large, *computed, *short}
+        others = tuple(n for n in self.ranges if n not in left_out)
+        return weighted((self.large or "",) * max(1, 2 * len(others)) + others)
+
     def draw(
         self,
         choose: Callable[[Weighted[int]], int],
@@ -301,12 +305,16 @@ class Plan:
 
         Args:
             choose: draws one of several sizes.
-            scalars: drawn integer scalars that the shape class may name.
+            scalars: drawn scalars that the shape class may name, or that may be sizes.
         """
         known = {**self.scalars, **(scalars or {})}
         drawn = dict(self.least)
         computed = self.shape_class.computed if self.shape_class else frozenset()
         ranges = self._given(scalars or {})
+        # Where a window or a group of so many begins, ends and repeats.
+        whole = {n for n in known.values() if type(n) is int and n in _SCALARS}
+        around = (size for n in sorted(whole) for size in (n - 1, n, n + 1, 2 * n))
+        named = tuple(dict.fromkeys((*self.named_sizes, *around)))
         for name in self._order:
             if name in self.ranges and name not in computed:
                 cap, within = self._cap(name, drawn), ranges[name]
@@ -318,7 +326,7 @@ class Plan:
                         within,
                         large=name == self.large,
                         zero=name not in self.nonempty,
-                        named=self.named_sizes,
+                        named=named,
                     )
                 )
             if computed and self.shape_class:
@@ -326,12 +334,10 @@ class Plan:
         for name, bound in self.bounds.items():
             if all(drawn[axis] for axis in self.axes[name]):
                 drawn[bound] = drawn[bound] or self.least[bound]
-        if self.shape_class is None:
+        if not self.shape_class or self._accepts(drawn, self.shape_class, known):
             return drawn
-        if not self._accepts(drawn, self.shape_class, known):
-            repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
-            drawn = reject() if repaired is None else repaired
-        return self._with_multiples(drawn, self.shape_class, known)
+        repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
+        return reject() if repaired is None else repaired
 
     def with_rows(
         self, drawn: dict[str, int], number: int, scalars: Mapping[str, int]
@@ -368,32 +374,8 @@ class Plan:
                     return trial
         return drawn
 
-    def _with_multiples(
-        self, drawn: dict[str, int], shape_class: ShapeClass, scalars: Mapping[str, int]
-    ) -> dict[str, int]:
-        """Make some equal sizes a proper multiple where one divides the other.
-
-        Half of them: "H % G == 0" is mostly met by equal sizes, and a kernel that takes
-        one for the other is right there.
-        """
-        for name, divisor in shape_class.multiples:
-            size = drawn.get(name, 0)
-            if size < 2 or size != drawn.get(divisor):
-                continue
-            chance = generator(repr((name, *drawn.values())), Purpose.REPAIR)
-            if chance.randrange(2):
-                continue
-            fewer = [{divisor: n} for n in range(2, size) if size % n == 0]
-            more = [{name: factor * size} for factor in _FACTORS]
-            for changed in (*chance.sample(fewer, len(fewer)), *more):
-                trial = shape_class.settled({**drawn, **changed}, scalars)
-                if self._accepts(trial, shape_class, scalars):
-                    drawn = trial
-                    break
-        return drawn
-
     def _given(self, scalars: Mapping[str, int]) -> Mapping[str, Range]:
-        """Return the ranges where integer scalars, which may be moduli, are known."""
+        """Return the ranges where scalars and sizes, which may be moduli, are known."""
         shape_class = self.shape_class
         if shape_class is None or not scalars:
             return self.ranges
@@ -449,19 +431,22 @@ class Plan:
             spoken = list(drawn)
         ranges = self._given(scalars)
         for attempt in range(attempts):
-            trial = dict(drawn) if attempt % 2 else dict(self.least)
+            # Others stay as drawn: at their least, half of all cases would be tiny.
+            trial = dict(self.least) if attempt % 3 == 2 else dict(drawn)
             same: int | None = None
+            chosen: dict[str, int] = {}
             for name in chance.sample(spoken, len(spoken)):
+                within = self._given({**scalars, **chosen})[name]
                 choices = candidates(
-                    self._cap(name, trial), ranges[name], large=name == self.large
+                    self._cap(name, trial), within, large=name == self.large
                 )
                 if not choices:
                     break
-                # Every other pair of attempts tries equal sizes: "M == N".
-                if attempt % 4 < 2 and same in choices:
-                    trial[name] = same
-                else:
-                    trial[name] = same = chance.choice(choices)
+                # One attempt in four tries equal sizes: "M == N". Not the first ones:
+                # "H % G == 0" would mostly be met by them.
+                if attempt % 4 < 3 or same not in choices:
+                    same = chance.choice(choices)
+                trial[name] = chosen[name] = same
             else:
                 trial = shape_class.settled(trial, scalars)
                 if self._accepts(trial, shape_class, scalars):
@@ -590,16 +575,6 @@ def unnamed(tensors: Mapping[str, TensorParameter], rank: int) -> tuple[str, ...
     """Return the dimensions that "*" stands for at a rank of the widest tensors."""
     named = widest(tensors.values(), default=rank)
     return tuple(f"d{i}" for i in range(rank - named))
-
-
-def unsatisfiable(shape_class: ShapeClass | None, budget: SizeBudget) -> BindingError:
-    """Return the error for a declaration that leaves no shape to draw."""
-    text = f"shape_class {shape_class.expression!r}" if shape_class else "dims"
-    return BindingError(
-        f"{text} allows no shape of at most {budget.elements} elements and "
-        f"{budget.rows} rows",
-        fix="relax the declaration, or run on a device with a larger budget",
-    )
 
 
 # Cases of the profile large: where 31 bits, a grid, or a stride run out.

@@ -2,16 +2,25 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 from hypothesis import strategies as st
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import number_to_bits, specials
+from kfuzz.core.dtypes import DTYPES, number_to_bits, specials
 from kfuzz.core.random_streams import Purpose, generator
-from kfuzz.core.recipe import DISTINCT, THROUGHOUT, Plant, parsed, unravel
+from kfuzz.core.recipe import (
+    DISTINCT,
+    THROUGHOUT,
+    Plant,
+    TensorSpec,
+    parsed,
+    unravel,
+)
 from kfuzz.core.value_families import (
     BOOL_FAMILIES,
     FAMILIES,
@@ -73,6 +82,8 @@ class Chooser(Generic[T]):
 _MAX_PLANTS: Final = 3
 # Of so many cases one has one, one two and one three plants.
 _PLANT_SHARE: Final = 15
+# One case in so many holds ends of several intervals.
+_ENDS_SHARE: Final = 5
 # How often what cancels where a mean is taken out is drawn.
 _CANCELS: Final = 4
 # Valid families so often as hostile ones once: 1 case in 8 is hostile, nearly.
@@ -251,6 +262,43 @@ def plants(
             at.append(chance.randrange(n) if anywhere else chance.choice(ends))
         found.append(Plant(tuple(at), chance.choice(bits)))
     return tuple(found)
+
+
+def with_ends(tensors: Mapping[str, TensorSpec], seed: int) -> dict[str, TensorSpec]:
+    """Return the arguments, in some cases with ends of their intervals planted.
+
+    Where several have a declared interval with an end that belongs to it, all hold one
+    at the same index: a state that is empty in one may be empty in another.
+
+    Args:
+        tensors: the specs of a case.
+        seed: settles whether, which ends and where.
+    """
+    ends = {name: found for name, s in tensors.items() if (found := _ends(s))}
+    chance, made = generator(seed, Purpose.ENDS), dict(tensors)
+    if len(ends) < 2 or chance.randrange(_ENDS_SHARE):
+        return made
+    end = chance.choice((0, -1))
+    place: dict[str, int] = {}
+    for name, bits in ends.items():
+        spec = made[name]
+        for axis, n in zip(spec.axes, spec.shape, strict=True):
+            place.setdefault(axis, chance.randrange(n))
+        plant = Plant(tuple(place[axis] for axis in spec.axes), bits[end])
+        made[name] = replace(spec, plants=(*spec.plants, plant))
+    return made
+
+
+def _ends(spec: TensorSpec) -> list[int]:
+    """Return the bits of the ends that belong to an interval of floating numbers."""
+    interval = parsed(spec.domain).interval
+    if interval is None or not spec.numel or DTYPES[spec.dtype].kind != "float":
+        return []
+    found = []
+    for end in (interval.low, interval.high):
+        with suppress(ValueError):  # a format may lack the number
+            found += [number_to_bits(end, spec.dtype)] if end in interval else []
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -183,6 +183,7 @@ def _judge_arguments_alone(evidence: Evidence) -> Failure | None:
         or _changed(evidence)
         or _left_over(evidence)
         or _seeded(evidence)
+        or _chosen(evidence)
         or _replayed(evidence)
     )
 
@@ -333,6 +334,26 @@ def _seeded(evidence: Evidence) -> Failure | None:
     wrong = value_failure("K-REF-01", miss, kind=Kind.SEED_DEPENDENT)
     message = f"{text}; {wrong.message}"
     return replace(wrong, message=message, elements=found.elements)
+
+
+# What else differs in a call with the same arguments and under the same seed.
+_PLACES: Final = {
+    Probe.AFTERWARDS: "when the same call comes again",
+    Probe.ELSEWHERE: "with the same data, and what is allocated, at other addresses",
+}
+
+
+def _chosen(evidence: Evidence) -> Failure | None:
+    """Another answer of several that are right, to the same question."""
+    several = evidence.operator.relation and evidence.declaration.promises_bits
+    for probe, when in _PLACES.items() if several else ():
+        both = conforms(evidence, Probe.BASE) and conforms(evidence, probe)
+        found = difference(evidence, Probe.BASE, probe) if both else None
+        if found is not None:
+            where = element(found.output, found.index)
+            text = f"{where} = {found.one:.9g}, and {found.other:.9g} {when}"
+            return failure_at("K-REF-01", Kind.STALE_RESULT, text, found)
+    return None
 
 
 K_REF_01 = ContractClass(

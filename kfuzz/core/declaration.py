@@ -261,20 +261,6 @@ class ShapeClass:
         """The names that stand alone on a side of an equality: "E == D // 2"."""
         return frozenset(name for name, _ in self._equalities)
 
-    @cached_property
-    def multiples(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of names of which one must be a multiple of the other."""
-        found = []
-        for term in _conjuncts(self._body):
-            match term:
-                case ast.Compare(
-                    ast.BinOp(ast.Name(name), ast.Mod(), ast.Name(divisor)),
-                    [ast.Eq()],
-                    [ast.Constant(0)],
-                ):
-                    found.append((name, divisor))
-        return tuple(found)
-
     def settled(
         self, dims: Mapping[str, int], scalars: Mapping[str, int]
     ) -> dict[str, int]:

@@ -27,6 +27,7 @@ class Purpose(Enum):
     OUTPUT_LAYOUT = "the layout of outputs whose memory the kernel is given"
     INPUT_LAYOUT = "the details of an argument's layout: axis, width, order"
     PLANTS = "which special values are planted in an argument, and where"
+    ENDS = "whether several arguments hold an end of their intervals, and where"
     IGNORED = "which indices hold the value that is to be ignored"
     OPTIONAL = "which optional tensors a case is without"
     REPAIR = "how sizes are changed until they satisfy the shape class"

@@ -102,6 +102,8 @@ def _line_of(error: BaseException) -> str:
 # Memory beside the usual is taken anew each time and kept for a while: a kernel
 # that remembers addresses has not met it before.
 _ELSEWHERES: Final = 4
+# Elements of the free blocks that are taken, too, which a kernel would get again.
+_TAKEN: Final = (1, 1 << 7, 1 << 10, 1 << 14, 1 << 18) * 4
 
 
 class Memory:
@@ -115,12 +117,16 @@ class Memory:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.usual = Arena(device)
-        self._elsewhere: deque[Arena] = deque(maxlen=_ELSEWHERES)
+        self._elsewhere: deque[tuple[Arena, list[Tensor]]] = deque(maxlen=_ELSEWHERES)
 
     def elsewhere(self) -> Arena:
-        """Return memory at addresses that no recent placement had."""
-        self._elsewhere.append(Arena(self.device))
-        return self._elsewhere[-1]
+        """Return memory at addresses that no recent placement had.
+
+        Nor does a kernel's own memory lie where it lay before, as long as it is held.
+        """
+        taken = [torch.empty(n, device=self.device) for n in _TAKEN]
+        self._elsewhere.append((Arena(self.device), taken))
+        return self._elsewhere[-1][0]
 
 
 class Caller:

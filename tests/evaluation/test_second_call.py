@@ -1,6 +1,7 @@
 """K-MEM-04 and K-REF-01: what calls share, and what they remember."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -233,6 +234,39 @@ def test_bits_that_differ_at_every_call_do_not_follow_the_seed() -> None:
 
     report = judged(ops.sum, unsteady, row_case("randn", (4, 64)))
     assert report.failure is None
+
+
+def dropping(whose: str) -> Callable[..., Tensor]:
+    """Return a dropout whose mask follows the address of something, or the seed."""
+
+    def dropout(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
+        y, seeds = torch.empty_like(x), torch.full((1,), seed)
+        places = {"input": x, "result": y, "buffer": seeds}
+        generator = torch.Generator()
+        made = places[whose].data_ptr() >> 4 if whose in places else seed
+        generator.manual_seed(made)
+        kept = torch.rand(x.shape, generator=generator) >= p
+        return y.copy_(torch.where(kept, x / (1 - p), torch.zeros_like(x)))
+
+    return dropout
+
+
+DROPPED = replace(x_case("ramp", (8, 64)), scalars={"p": 0.5, "seed": 12345})
+
+
+@pytest.mark.parametrize("whose", ["input", "result", "buffer"])
+def test_a_choice_that_follows_an_address_is_charged(whose: str) -> None:
+    """Every mask is a right one; which it is depends on where something lies."""
+    report = judged(ops.dropout, dropping(whose), DROPPED)
+    assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
+    free = judged(ops.dropout, dropping(whose), DROPPED, determinism="none")
+    assert free.failure is None
+
+
+def test_a_choice_that_follows_the_arguments_alone_is_not() -> None:
+    report = judged(ops.dropout, dropping("seed"), DROPPED)
+    assert report.failure is None
+    assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
 
 
 def test_the_generators_of_the_process_are_left_as_they_were() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from kfuzz.core.budget import SizeBudget
@@ -15,7 +16,8 @@ from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.value_families.table import TILES
-from kfuzz.strategies import layouts, tensors
+from kfuzz.execution.values.fills import logical_values
+from kfuzz.strategies import layouts, scalar, tensors
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -348,3 +350,91 @@ def test_a_small_budget_still_draws():
 
     record()
     assert set(found) <= {0, 1}
+
+
+def drawn_of(parameters, *, backend="interpret", count=600, **extra):
+    found = []
+    made = cases(
+        parameters,
+        declaration=Declaration(),
+        budget=SIZE_BUDGETS[backend],
+        **extra,
+    )
+
+    @seed(1)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(made)
+    def record(case):
+        found.append(case)
+
+    record()
+    return found
+
+
+def held(case, name):
+    return logical_values(case, name, torch.device("cpu"))
+
+
+def test_ends_of_intervals_come_together_in_several_arguments():
+    states = {
+        "a": tensors("N", within="[-inf, inf)"),
+        "v": tensors("N D"),
+        "b": tensors("N", dtype="float32", within="[-inf, inf)"),
+    }
+    found = [c for c in drawn_of(states) if c.tensors["a"].numel]
+    empty = [(held(c, "a") == -math.inf, held(c, "b") == -math.inf) for c in found]
+    both = sum(bool((a & b).any()) for a, b in empty)
+    either = sum(bool((a | b).any()) for a, b in empty)
+    assert both > 0.12 * len(found)
+    assert either > 1.3 * both  # one alone is empty, too
+
+
+def test_ends_meet_along_the_dimensions_that_arguments_share():
+    sums = {
+        "x": tensors("T E", within=(-3, 5)),
+        "bias": tensors("E", within=(0, 5)),
+    }
+    found = [c for c in drawn_of(sums) if c.tensors["x"].numel]
+    most = [(held(c, "x") == 5, held(c, "bias") == 5) for c in found]
+    assert sum(bool((x & b).any()) for x, b in most) > 0.05 * len(found)
+    for case in found:
+        assert float(held(case, "x").min()) >= -3
+        assert float(held(case, "bias").max()) <= 5
+
+
+ATTENTION = {
+    "q": tensors("B H S D"),
+    "k": tensors("B G T D"),
+    "window": scalar(None, domain=(1, 7, 33)),
+}
+GROUPED = {
+    "shape_class": "G >= 1 and H >= 1 and D >= 1 and H % G == 0",
+    "reduced": "T",
+    "workspaces": ("B H S T",),
+}
+
+
+def test_lengths_around_a_window_are_drawn():
+    found = drawn_of(ATTENTION, **GROUPED)
+    windows = [c for c in found if c.scalars["window"] == 33]
+    near = [c for c in windows if {32, 33, 34, 66} & {c.dims["S"], c.dims["T"]}]
+    assert len(near) > 0.15 * len(windows)
+
+
+def test_what_a_shape_class_leaves_free_is_mostly_not_at_its_least():
+    found = drawn_of(ATTENTION, **GROUPED)
+    tiny = [c for c in found if c.dims["S"] == c.dims["T"] == 1]
+    assert 0 < len(tiny) < 0.15 * len(found)
+
+
+def test_every_dimension_is_sometimes_the_large_one():
+    found = drawn_of(ATTENTION, backend="cuda", **GROUPED)
+    most = {axis: sum(c.dims[axis] > 128 for c in found) for axis in "STD"}
+    assert most["T"] > max(most["S"], most["D"])
+    assert min(most.values()) > 0.03 * len(found)

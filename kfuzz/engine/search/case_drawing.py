@@ -7,10 +7,12 @@ derandomised profile where `CI` is set.
 """
 
 import contextlib
+import inspect
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings, target
@@ -90,7 +92,6 @@ def strategy_of(
     *,
     without: Collection[str] = (),
     scale: Scale = Scale.USUAL,
-    sizes: Collection[int] = (),
 ) -> SearchStrategy[Case] | None:
     """Return the strategy of a kernel's cases; None if no dtype is left.
 
@@ -99,7 +100,6 @@ def strategy_of(
         budget: limits on sizes; those of large cases are their own.
         without: declared dtypes that are not to be drawn.
         scale: which sizes are searched.
-        sizes: sizes to draw besides those at which kernels mostly go wrong.
 
     Raises:
         BindingError: if the declaration leaves no shape within the budget.
@@ -125,7 +125,7 @@ def strategy_of(
             omitted=frozenset(n for n in operator.inputs if n not in named),
             nullable=passed.nullable,
             lists=operator.lists,
-            named_sizes=tuple(dict.fromkeys((*kernel.sizes, *sizes))),
+            named_sizes=tuple(dict.fromkeys((*kernel.sizes, *sizes_in_code(kernel)))),
         )
 
     if scale is Scale.USUAL:
@@ -136,6 +136,61 @@ def strategy_of(
         accepts=lambda case: operator.accepts(case, kernel.declaration),
         sliceable=lambda case: row_axis(operator, case) is not None,
     )
+
+
+# Sizes taken from one kernel's code, and pieces of code that are read for them: what
+# has more is a file of tables.
+MOST_SIZES: Final = 48
+_MOST_PIECES: Final = 1000
+# Whose code names no sizes of a kernel.
+_FOREIGN: Final = ("kfuzz", "numpy", "torch", "triton")
+# What holds code or numbers: bindings, Triton's kernels, their tuners, constexprs.
+_HOLDING: Final = ("function", "fn", "configs", "kwargs", "value")
+
+
+def sizes_in_code(kernel: BoundKernel) -> tuple[int, ...]:
+    """Return the whole numbers that a kernel's own code names, and their neighbours.
+
+    Constants, defaults of parameters, globals and the configurations of tuners, of the
+    implementation and of what it refers to by name, bodies of Triton kernels included:
+    where a wrapper takes another branch at 1023 columns, the number is in it. None is a
+    power of two: around these, sizes are drawn anyway.
+
+    Returns:
+        At most `MOST_SIZES`, those nearest to the implementation first.
+    """
+    found, seen = dict[int, None](), set[int]()
+    pieces: list[object] = [kernel.function]
+    for piece in pieces:
+        for part in _parts(piece):
+            if type(part) is int:
+                if 9 < part <= BOUNDS[-1] and part & (part - 1):
+                    found.update(dict.fromkeys((part, part - 1, part + 1)))
+            elif id(part) not in seen and len(pieces) < _MOST_PIECES:
+                seen.add(id(part))
+                pieces.append(part)
+    return tuple(found)[:MOST_SIZES]
+
+
+def _parts(piece: object) -> Iterable[object]:
+    """Return what a piece of code consists of and refers to by name."""
+    if isinstance(piece, tuple | list):
+        return piece
+    if isinstance(piece, dict):
+        return piece.values()
+    if isinstance(piece, type):
+        own = filter(callable, vars(piece).values())
+        return [getattr(function, "__wrapped__", function) for function in own]
+    if not isinstance(piece, FunctionType):
+        return [inspect.getattr_static(piece, name, None) for name in _HOLDING]
+    if (piece.__module__ or "").partition(".")[0] in _FOREIGN:
+        return ()
+    codes = [piece.__code__]
+    for code in codes:
+        codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+    named = [piece.__globals__.get(n) for code in codes for n in code.co_names]
+    held = [code.co_consts for code in codes]
+    return [piece.__defaults__, piece.__kwdefaults__, *held, *named]
 
 
 def groups_of(kernel: BoundKernel) -> Groups:

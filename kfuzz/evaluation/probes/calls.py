@@ -140,6 +140,8 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
     if not agree(evidence, Probe.BASE, Probe.AGAIN):
         run(Probe.AFTERWARDS, data)
         run(Probe.AGAIN_REPEAT, data, OTHER_SEED)
+    if evidence.operator.relation is not None and calls.asks(Probe.ELSEWHERE):
+        runs[Probe.ELSEWHERE] = calls.call(whole, elsewhere=True, stays=True)
     if not conforms(evidence, Probe.SECOND):
         given = replace(derived, values=second)
         runs[Probe.SECOND_ALONE] = calls.call(

@@ -18,9 +18,9 @@ import signal
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
@@ -120,8 +120,7 @@ class CoverageWorker(Worker):
     def explore(self, folders: list[str], seed: int) -> Reply:
         """Start libFuzzer; see `Explorer.start`."""
         evaluator = self._need()
-        sizes = named_sizes(evaluator.kernel)
-        drawn = strategy_of(evaluator.kernel, evaluator.setting.budget, sizes=sizes)
+        drawn = strategy_of(evaluator.kernel, evaluator.setting.budget)
         assert drawn is not None  # it has been drawn from
         self._explorer = Explorer(drawn)
         instrumented = self._explorer.instrument(own_functions(evaluator.kernel))
@@ -310,16 +309,12 @@ def serve() -> CoverageWorker:
     return CoverageWorker()
 
 
-# A kernel's own Python: which functions are the user's, and which sizes they name.
+# A kernel's own Python: which functions are the user's.
 #
 # What is the user's own: the file that binds the kernel, the modules imported from
 # beside it, and the file that defines the implementation, unless that is torch's or
 # Triton's. In Triton's interpreter the body of a kernel is Python too; what runs there
 # is a rewritten copy of the function.
-
-# Sizes taken from one kernel's code; a file that names more is one of tables.
-MOST_SIZES: Final = 48
-_LARGEST_SIZE: Final = 1 << 22
 
 
 def own_functions(kernel: BoundKernel) -> list[FunctionType]:
@@ -340,50 +335,6 @@ def own_functions(kernel: BoundKernel) -> list[FunctionType]:
     return [f for f in _functions(files) if id(f) not in bodies]
 
 
-def named_sizes(kernel: BoundKernel) -> tuple[int, ...]:
-    """Return the whole numbers that a kernel's own code names, and their neighbours.
-
-    Constants, defaults of parameters and globals, of the implementation and of what
-    it refers to by name, bodies included: where a wrapper takes another branch at
-    1023 columns, the number is in it. Call it before functions are instrumented.
-
-    Returns:
-        At most `MOST_SIZES` of at least 1, those nearest to the implementation first.
-    """
-    found: dict[int, None] = {}
-    for function in _referred(kernel):
-        for number in _numbers_of(function):
-            for size in (number, number - 1, number + 1):
-                if 1 < number <= _LARGEST_SIZE and size >= 1:
-                    found.setdefault(size)
-    return tuple(found)[:MOST_SIZES]
-
-
-def _referred(kernel: BoundKernel) -> list[FunctionType]:
-    """Return the implementation and the own functions that it refers to, in turn."""
-    files = _own_files(kernel)
-    first = _python_of(kernel)
-    if first is None or _file(first) not in files:
-        return _functions(files)
-    found = [first]
-    for function in found:
-        for name in _names_of(function):
-            other = _python_of(function.__globals__.get(name))
-            if other is not None and _file(other) in files and other not in found:
-                found.append(other)
-    return found
-
-
-def _python_of(given: object) -> FunctionType | None:
-    """Return the function behind a kernel, a body and what tunes it, if one is."""
-    for _ in range(100):  # they could refer to one another
-        if given is None or isinstance(given, FunctionType | ModuleType):
-            break
-        names = ("function", "fn", "__wrapped__", "__func__")
-        given = next(filter(callable, (getattr(given, n, None) for n in names)), None)
-    return given if isinstance(given, FunctionType) else None
-
-
 def _functions(files: frozenset[str]) -> list[FunctionType]:
     """Return the functions that some files define, in the order of their lines."""
     found = [f for f in _instances(FunctionType) if _file(f) in files]
@@ -394,36 +345,6 @@ def _functions(files: frozenset[str]) -> list[FunctionType]:
 def _instances(kind: type) -> list[Any]:
     """Return the objects of a class; `isinstance` would run code of some of them."""
     return [o for o in gc.get_objects() if issubclass(type(o), kind)]
-
-
-def _numbers_of(function: FunctionType) -> Iterator[int]:
-    for code in _codes_of(function):
-        yield from _whole(code.co_consts)
-    defaults = function.__kwdefaults__ or {}
-    yield from _whole((*(function.__defaults__ or ()), *defaults.values()))
-    yield from _whole(function.__globals__.get(n) for n in _names_of(function))
-
-
-def _names_of(function: FunctionType) -> list[str]:
-    return [name for code in _codes_of(function) for name in code.co_names]
-
-
-def _codes_of(function: FunctionType) -> list[CodeType]:
-    """Return the code of a function and of those inside it."""
-    found = [function.__code__]
-    for code in found:
-        found += [c for c in code.co_consts if isinstance(c, CodeType)]
-    return found
-
-
-def _whole(values: Iterable[object]) -> Iterator[int]:
-    """Yield the whole numbers among values, those in tuples too."""
-    for value in values:
-        inner = getattr(value, "value", value)  # of a constexpr
-        if type(inner) is int:
-            yield inner
-        elif isinstance(value, tuple):
-            yield from _whole(value)
 
 
 def _own_files(kernel: BoundKernel) -> frozenset[str]:
