@@ -284,15 +284,21 @@ class Compared:
 
 @dataclass(frozen=True)
 class Tried:
-    """How much a kernel was tried: what its verdicts rest on.
+    """How much a kernel was tried, in all or in one class of sizes.
 
     Attributes:
         cases: cases that decided a contract, items of batches included.
         structures: kinds of arguments among them, distinguished by their shapes,
             strides, dtypes and scalars.
         once: of these those that were drawn only once.
+        seconds: what drawing and judging took, these cases and others, by all workers.
+        above: of a class, so many elements no case's largest tensor has, but more.
+        most: of a class, the most elements that the largest tensor of its cases has;
+            None for the last one, which has no limit.
+        lacks: why a class has no case; "" where it has one.
     """
 
+    UNSAID: ClassVar = ("seconds", "above", "most", "lacks")
     # Fewer leave a share of failing cases of 3 % open (at 95 %, the rule of three).
     LEAST_CASES: ClassVar[int] = 100
     # A fault mostly lies in a few of the shapes and layouts that there are.
@@ -301,6 +307,10 @@ class Tried:
     cases: int = 0
     structures: int = 0
     once: int = 0
+    seconds: float = 0.0
+    above: int = 0
+    most: int | None = None
+    lacks: str = ""
 
     @property
     def few_cases(self) -> bool:

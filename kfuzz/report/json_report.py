@@ -168,6 +168,10 @@ def _tried(event: KernelFinished) -> Document:
         "decided": tried.cases,
         "structures": tried.structures,
         "evidence": str(tried.evidence),
+        "searched": [
+            {**encode(t), "seconds": _rounded(t.seconds)} for t in event.searched
+        ],
+        "largest": event.largest,
     }
 
 

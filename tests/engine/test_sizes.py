@@ -109,6 +109,29 @@ def test_a_round_draws_for_a_part_of_the_time(left: float, seconds: float) -> No
     assert quantum(left) == seconds
 
 
+def test_a_run_names_the_classes_of_sizes_that_it_searched(tmp_path: Path) -> None:
+    calls, kernel = called(tmp_path, "", max_cases=60)
+    assert kernel.tried is not None
+    bounds = [(each.above, each.most) for each in kernel.searched]
+    assert bounds == [(0, 256), (256, 4096), (4096, 65_536), (65_536, None)]
+    assert sum(each.cases for each in kernel.searched) == kernel.tried.cases == 60
+    structures = sum(each.structures for each in kernel.searched)
+    assert structures == kernel.tried.structures
+    for each in kernel.searched:
+        assert bool(each.lacks) is not bool(each.cases)
+        most = each.most or max(calls)
+        assert bool(each.cases) <= any(each.above <= n <= most for n in calls)
+        assert (each.seconds > 0) is bool(each.cases)
+    assert kernel.searched[-1].lacks == "the limit on the CPU"
+    assert max(kernel.largest.values()) <= max(calls)
+
+
+def test_a_class_for_which_no_time_was_left_is_named(tmp_path: Path) -> None:
+    _, kernel = called(tmp_path, "time.sleep(1.5)", max_time=1.0, jobs=1)
+    lacks = [each.lacks for each in kernel.searched]
+    assert "no time was left" in lacks
+
+
 @pytest.mark.slow
 def test_what_is_slow_is_drawn_all_the_same_and_does_not_take_all_time(
     tmp_path: Path,

@@ -443,7 +443,7 @@ class Campaign:
                 self._counted,
                 end=self.search_end(),
             )
-        began = time.monotonic()
+        began = kernel.marked = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
         # One stack of a crash is news, a hundred are noise.

@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,10 @@ from kfuzz.core.errors import (
     message_of,
 )
 from kfuzz.core.event import KernelFinished, KernelProof, Notice
+from kfuzz.core.verdict import Tried
+from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.zygotes import OPEN_SECONDS
+from kfuzz.engine.workers.zygotes import OPEN_SECONDS, runs_on
 from kfuzz.targets.load import LoadedKernel
 
 # Start-up that a run does not count, at most: so long one child may take to open.
@@ -207,6 +210,8 @@ def finished_of(
         fenced=any(w.runner.children.fenced for w in kernel.workers),
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
+        searched=_searched(kernel),
+        largest=dict(record.largest),
         uncompared=record.uncompared(findings, ending),
         compared=record.compared(),
         proof=proof,
@@ -220,6 +225,35 @@ def line_of(error: Exception) -> str:
     trace = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
     return f"an error of kfuzz's own{place}: {class_name(error)}: {message_of(error)}"
+
+
+def _searched(kernel: KernelSearch) -> tuple[Tried, ...]:
+    """Return what a kernel was tried with by classes of sizes, the smallest first.
+
+    The last one is of what is larger than all that is searched.
+    """
+    rounds: Counter[int] = Counter()
+    for size in (size for worker in kernel.workers for size in worker.sizes):
+        rounds[size.budget.elements] += size.rounds
+    top = max(rounds)
+    place = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).place
+    made, above = [], -1
+    for most in (*(bound for bound in BOUNDS if bound < top), top, None):
+        tried = kernel.record.tried(above, math.inf if most is None else most)
+        if tried.cases:
+            lacks = ""
+        elif tried.seconds:
+            lacks = "no case there decided a contract"
+        elif most is None:
+            lacks = f"the limit {place}"
+        elif len(rounds) == 1 or rounds[most]:
+            lacks = "none was drawn"
+        else:
+            lacks = "no time was left" if most in rounds else "none is declared"
+        least = max(above, 0)
+        made.append(replace(tried, above=least, most=most, lacks=lacks))
+        above = above if most is None else most
+    return tuple(made)
 
 
 BASELINE_PASSES: Final = "impostor"

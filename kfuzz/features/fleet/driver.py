@@ -143,6 +143,11 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         [p.tried for p in parts if p.tried is not None], "__class__",
         cases=add, structures=max, once=min,
     )  # fmt: skip
+    searched = _added(
+        [*one.searched, *other.searched], "most",
+        cases=add, structures=max, once=min, seconds=add, above=max,
+        lacks=lambda one, other: one and other,
+    )  # fmt: skip
     # Where a unit by itself left a verdict open for want of values alone.
     apart = all(p.uncompared and not p.findings for p in parts)
     return replace(
@@ -168,6 +173,11 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=tried[0] if tried else None,
+        searched=tuple(sorted(searched, key=lambda each: each.most or math.inf)),
+        largest={
+            name: max(p.largest.get(name, 0) for p in parts)
+            for name in {**one.largest, **other.largest}
+        },
         uncompared=uncompared,
         compared=compared,
         proof=one.proof or other.proof,

@@ -10,7 +10,14 @@ from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import proof_summaries
-from kfuzz.report.tables import Gathered, Shown, barely, headline, nothing_compared
+from kfuzz.report.tables import (
+    Gathered,
+    Shown,
+    barely,
+    headline,
+    nothing_compared,
+    searched,
+)
 from kfuzz.report.text import code, fence, inert, rendered
 
 MAX_BYTES: Final = 1_000_000
@@ -76,6 +83,7 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
         str(kernel.cases),
         f"{kernel.cases_per_s:.1f}",
         f"{kernel.worst_ratio:.2g}",
+        " · ".join(searched(kernel)),
     )
 
 
