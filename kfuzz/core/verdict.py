@@ -243,13 +243,6 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
-class Evidence(StrEnum):
-    """Whether a kernel was tried enough for the word `conforms` to say something."""
-
-    THIN = "thin"
-    ENOUGH = "enough"
-
-
 @dataclass(frozen=True)
 class Compared:
     """What of a kernel's results was compared with the oracle's.
@@ -273,13 +266,6 @@ class Compared:
         if not names or not (self.decided or len(names) < len(self.results)):
             return ""
         return f"no element of {', '.join(names)} could be judged"
-
-    def __or__(self, other: "Compared") -> "Compared":
-        """Return what was compared here or there."""
-        results = dict(self.results)
-        for name, judged in other.results.items():
-            results[name] = judged or results.get(name, False)
-        return Compared(results, self.decided or other.decided)
 
 
 @dataclass(frozen=True)
@@ -327,10 +313,9 @@ class Tried:
         return self.structures < self.LEAST_STRUCTURES and self.once > 0
 
     @property
-    def evidence(self) -> Evidence:
-        """Whether it was tried enough."""
-        thin = self.few_cases or self.few_structures
-        return Evidence.THIN if thin else Evidence.ENOUGH
+    def evidence(self) -> str:
+        """Whether the word `conforms` rests on "enough", or on "thin" evidence."""
+        return "thin" if self.few_cases or self.few_structures else "enough"
 
 
 ILLEGAL_ADDRESS: Final = "illegal_address"

@@ -23,7 +23,6 @@ from kfuzz.core.finding import Finding, Severity
 from kfuzz.core.verdict import (
     ATTRIBUTED,
     FAILING,
-    Evidence,
     Graded,
     State,
     Tried,
@@ -152,12 +151,10 @@ def nothing_compared(kernel: KernelFinished) -> str:
 
 def barely(tried: Tried | None) -> str:
     """Return how little a kernel was tried, "" where that is enough or unknown."""
-    if tried is None or tried.evidence is Evidence.ENOUGH:
+    if tried is None or tried.evidence == "enough":
         return ""
-    text = f"barely tried: {counted(tried.cases, 'case')}"
-    if tried.few_cases:
-        return text
-    return f"{text} of {counted(tried.structures, 'structure')}"
+    of = counted(tried.structures, "structure")
+    return f"barely tried: {counted(tried.cases, 'case')} of {of}"
 
 
 # What was searched, by classes of sizes.

@@ -101,7 +101,7 @@ def test_nothing_decided_never_conforms() -> None:
 @pytest.mark.parametrize(
     ("tried", "told"),
     [
-        (Tried(14, 9, 9), " (barely tried: 14 cases)"),
+        (Tried(14, 9, 9), " (barely tried: 14 cases of 9 structures)"),
         (Tried(412, 3, 1), " (barely tried: 412 cases of 3 structures)"),
         (None, ""),
     ],

@@ -353,7 +353,7 @@ class Record:
             name = output_of(item)  # of a list any item stands for it
             self._compared[name] = judged or self._compared.get(name, False)
 
-    def tried(self, above: int = -1, most: float = math.inf) -> Tried:
+    def tried(self, above: int = 0, most: float = math.inf) -> Tried:
         """Return what the kernel's verdicts rest on, of cases of some sizes.
 
         Args:
@@ -361,7 +361,7 @@ class Record:
             most: and at most these.
         """
         every = self._structures.items()
-        counts = [count for (size, _), count in every if above < size <= most]
+        counts = [k for (size, _), k in every if above < max(size, 1) <= most]
         times = [drawn for drawn, _, _ in counts if drawn]
         cases, seconds = (sum(c[i] for c in counts) for i in (1, 2))
         return Tried(int(cases), len(times), times.count(1), seconds)

@@ -237,7 +237,7 @@ def _searched(kernel: KernelSearch) -> tuple[Tried, ...]:
         rounds[size.budget.elements] += size.rounds
     top = max(rounds)
     place = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).place
-    made, above = [], -1
+    made, above = [], 0
     for most in (*(bound for bound in BOUNDS if bound < top), top, None):
         tried = kernel.record.tried(above, math.inf if most is None else most)
         if tried.cases:
@@ -250,9 +250,8 @@ def _searched(kernel: KernelSearch) -> tuple[Tried, ...]:
             lacks = "none was drawn"
         else:
             lacks = "no time was left" if most in rounds else "none is declared"
-        least = max(above, 0)
-        made.append(replace(tried, above=least, most=most, lacks=lacks))
-        above = above if most is None else most
+        made.append(replace(tried, above=above, most=most, lacks=lacks))
+        above = most or above
     return tuple(made)
 
 

@@ -137,7 +137,7 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
     seconds = sum(p.cases / p.cases_per_s for p in parts if p.cases_per_s)
     cases = one.cases + other.cases
     names = dict.fromkeys([*one.contracts, *other.contracts])
-    compared = _compared(one) | _compared(other)
+    compared = _together(_compared(one), _compared(other))
     uncompared = _uncompared(compared, one.uncompared or other.uncompared)
     tried = _added(
         [p.tried for p in parts if p.tried is not None], "__class__",
@@ -217,6 +217,14 @@ def closed(
 
 def _compared(part: KernelFinished) -> Compared:
     return part.compared or Compared(decided=not part.uncompared)
+
+
+def _together(one: Compared, other: Compared) -> Compared:
+    """Return what was compared by one unit or another."""
+    results = dict(one.results)
+    for name, judged in other.results.items():
+        results[name] = judged or results.get(name, False)
+    return Compared(results, one.decided or other.decided)
 
 
 def _uncompared(compared: Compared, otherwise: str) -> str:
