@@ -16,7 +16,7 @@ from kfuzz.contracts.gradients.operators import BACKWARD, gradients_of
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import NARROW, agree
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import BuildError, UsageError, suggestion
+from kfuzz.core.errors import BuildError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
     Event,
@@ -30,6 +30,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS, in_float64
 from kfuzz.numerics.shadow import shadowed
+from kfuzz.report.files import write
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel
@@ -233,7 +234,7 @@ def open_to_wider(
     return made
 
 
-# An operator by its name.
+# Operators by name, files by path.
 
 
 def operator_named(name: str, where: str) -> Operator:
@@ -253,3 +254,16 @@ def operator_named(name: str, where: str) -> Operator:
         fix = suggestion(stem, OPERATORS)
         raise UsageError(f"no operator {name!r}", where=where, fix=fix)
     return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
+
+
+def write_or_raise(path: Path, text: str) -> None:
+    """Write a file as `write` does.
+
+    Raises:
+        HarnessError: naming the file, if it is refused.
+    """
+    try:
+        write(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise HarnessError(what, where=str(path)) from None

@@ -15,7 +15,8 @@ from kfuzz.cli.settings import option
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.features import with_home
-from kfuzz.report.files import require_writable, write_or_raise
+from kfuzz.features.examining import write_or_raise
+from kfuzz.report.files import require_writable
 
 # Not as a module of its own: what is pickled there is read here.
 _PROGRAM: Final = "from kfuzz.features.observe.watching import run; run()"

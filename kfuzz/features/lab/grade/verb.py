@@ -35,6 +35,7 @@ from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import ATTRIBUTED, State, Verdict
 from kfuzz.engine.config import RunConfig
+from kfuzz.features.examining import write_or_raise
 from kfuzz.features.lab.grade.statement import (
     Calibration,
     Outcome,
@@ -42,7 +43,7 @@ from kfuzz.features.lab.grade.statement import (
     read_calibration,
     read_statement,
 )
-from kfuzz.report.files import require_writable, write_or_raise
+from kfuzz.report.files import require_writable
 from kfuzz.store import files
 from kfuzz.targets import load
 
