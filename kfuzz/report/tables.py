@@ -180,14 +180,13 @@ def searched(kernel: KernelFinished) -> Iterator[str]:
         counts = f"{tried.cases:,}{cases} of {tried.structures:,}{structures}"
         yield f"{size_of(tried)}{unit} {counts}"
         unit = cases = structures = ""
-    if kernel.largest:
-        yield largest(kernel)
+    yield from largest(kernel)
 
 
-def largest(kernel: KernelFinished) -> str:
-    """Return the largest size of each dimension that was judged."""
+def largest(kernel: KernelFinished) -> list[str]:
+    """Return a line of the largest size of each dimension that was judged, if any."""
     sizes = (f"{one_line(name)} {n:,}" for name, n in kernel.largest.items())
-    return f"largest {', '.join(sizes)}"
+    return [f"largest {', '.join(sizes)}"] if kernel.largest else []
 
 
 def searched_table(kernel: KernelFinished) -> list[str]:
@@ -196,7 +195,7 @@ def searched_table(kernel: KernelFinished) -> list[str]:
     for t in kernel.searched:
         counts = f"{t.cases:,}", f"{t.structures:,}", f"{t.seconds:.1f}"
         rows.append((size_of(t), *counts, t.lacks))
-    return [*table(rows, numbers=range(1, 4)), largest(kernel)]
+    return [*table(rows, numbers=range(1, 4)), *largest(kernel)]
 
 
 def remarks(kernel: KernelFinished) -> list[str]:

@@ -336,7 +336,8 @@ class Campaign:
             if self.proofs is not None and not self.stop.is_set():
                 proof = self.proofs.proof(kernel)
             ending = self._ending(kernel)
-            made = finished_of(kernel, self.classes, ending=ending, proof=proof)
+            scale = self.config.scale
+            made = finished_of(kernel, self.classes, scale, ending=ending, proof=proof)
             yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own

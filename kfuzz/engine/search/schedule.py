@@ -11,11 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.errors import (
-    KfuzzError,
-    class_name,
-    message_of,
-)
+from kfuzz.core.budget import Scale
+from kfuzz.core.errors import KfuzzError, class_name, message_of
 from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.core.verdict import Tried
 from kfuzz.engine.search.case_drawing import BOUNDS
@@ -180,7 +177,7 @@ def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
 
 
 def finished_of(
-    kernel: KernelSearch, classes: Collection[str], *, ending: str,
+    kernel: KernelSearch, classes: Collection[str], scale: Scale, *, ending: str,
     proof: KernelProof | None = None,
 ) -> KernelFinished:  # fmt: skip
     """Return what a kernel came to.
@@ -188,6 +185,7 @@ def finished_of(
     Args:
         kernel: the kernel.
         classes: ids of the contract classes in force.
+        scale: which sizes were searched.
         ending: why it had no case, if it had none.
         proof: what is proved of it.
     """
@@ -210,7 +208,7 @@ def finished_of(
         fenced=any(w.runner.children.fenced for w in kernel.workers),
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
-        searched=_searched(kernel),
+        searched=_searched(kernel, scale),
         largest=dict(record.largest),
         uncompared=record.uncompared(findings, ending),
         compared=record.compared(),
@@ -227,7 +225,7 @@ def line_of(error: Exception) -> str:
     return f"an error of kfuzz's own{place}: {class_name(error)}: {message_of(error)}"
 
 
-def _searched(kernel: KernelSearch) -> tuple[Tried, ...]:
+def _searched(kernel: KernelSearch, scale: Scale) -> tuple[Tried, ...]:
     """Return what a kernel was tried with by classes of sizes, the smallest first.
 
     The last one is of what is larger than all that is searched.
@@ -244,9 +242,9 @@ def _searched(kernel: KernelSearch) -> tuple[Tried, ...]:
             lacks = ""
         elif tried.seconds:
             lacks = "no case there decided a contract"
-        elif most is None:
+        elif most is None and scale is Scale.USUAL:
             lacks = f"the limit {place}"
-        elif len(rounds) == 1 or rounds[most]:
+        elif len(rounds) == 1 or most is None or rounds[most]:
             lacks = "none was drawn"
         else:
             lacks = "no time was left" if most in rounds else "none is declared"
