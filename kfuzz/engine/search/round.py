@@ -325,7 +325,7 @@ class Round:
         known = due and not self._is_new(case, report) and not self._is_reducing(report)
         if known and is_fault(report):
             case, report = self._located(case, report)
-        self._kernel.learn(case, report)
+        self.learn(case, report)
         if self._kernel.record.hoards:
             raise HarnessError(
                 "memory runs out in most cases, so that no more are judged",
@@ -404,6 +404,10 @@ class Round:
         with self._kernel.lock:
             self._kernel.symptoms[symptom] += 1
             return is_diagnosed(self._kernel.symptoms[symptom])
+
+    def learn(self, case: Case, report: CaseReport) -> None:
+        """Count what a case teaches."""
+        self._kernel.learn(case, report)
 
     def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:
         """Return a case that died of a fault, and its report, as what they are."""

@@ -131,7 +131,7 @@ class CoverageSearch:
         if report.error is not None or report.suspicion is not None:
             this_round.judge(case)
             return
-        self._kernel.learn(case, report)
+        this_round.learn(case, report)
 
     def close(self) -> None:
         """End the child."""

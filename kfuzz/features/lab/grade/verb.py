@@ -35,7 +35,6 @@ from kfuzz.core.codec import encode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import ATTRIBUTED, State, Verdict
 from kfuzz.engine.config import RunConfig
-from kfuzz.features.examining import write_or_raise
 from kfuzz.features.lab.grade.statement import (
     Calibration,
     Outcome,
@@ -157,6 +156,7 @@ def grade(
     kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
+    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade.grading import Grading, resting_on
 
     started = time.monotonic()
@@ -213,6 +213,7 @@ def _certifier(
     """Return what writes a certificate; a key that cannot sign is said at once."""
     if file is None:
         return lambda made: None
+    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade import certificate as signing
     from kfuzz.features.lab.grade.certificate import attestation, canonical
 
