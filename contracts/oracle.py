@@ -3,7 +3,7 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, overload
@@ -429,11 +429,11 @@ def _turned(
         if codes and (a.exact is None or x.dtype is torch.bool):
             continue
         if a.exact is None:
-            same = _agree(x.to(torch.float64), y)
+            same = agree(x.to(torch.float64), y)
         elif x.dtype.itemsize < a.output.dtype.itemsize:  # a wider result is meant
             continue
         else:
-            same, right = _agree(x, y), x.to(torch.int64)
+            same, right = agree(x, y), x.to(torch.int64)
             wraps, value = same & (right != y.to(torch.int64)), x.to(torch.float64)
             a = replace(
                 a,
@@ -446,44 +446,7 @@ def _turned(
     return made
 
 
-def open_to_wider(
-    accepted: Mapping[str, Acceptance],
-    oracle: Callable[..., Any],
-    problem: Problem,
-    dtypes: Sequence[torch.dtype | None] = (),
-) -> dict[str, Acceptance]:
-    """Return acceptances undecided where wider integers come to something else.
-
-    For an oracle that computed in its arguments' own integers, of fewer than 64 bits: a
-    kernel that computes with wider ones is right too. What differs by wrapping alone
-    stays decided.
-
-    Args:
-        accepted: what is accepted of each result of one member.
-        oracle: takes integers as int64, floats as float64.
-        problem: the inputs, integers as int64, and scalars.
-        dtypes: of the results as a kernel stores them; those of `accepted` by default.
-    """
-    given = [x[0] for x in problem.tensors.values()]
-    try:
-        wide = in_float64(oracle, given, dict(problem.scalars), name="the reference")
-    except Exception:  # it is not defined for these
-        return dict(accepted)
-    if len(wide) != len(accepted):
-        return dict(accepted)
-    made = {}
-    stored = dtypes or [None] * len(wide)
-    for (name, a), y, dtype in zip(accepted.items(), wide, stored, strict=True):
-        x = a.reference if a.exact is None else a.exact
-        if x.shape[1:] == y.shape:
-            kind = dtype or a.output.dtype
-            own = x if a.exact is None else x.to(kind)
-            a = replace(a, undecided=a.undecided | ~_agree(own, y[None]))
-        made[name] = a
-    return made
-
-
-def _agree(x: Tensor, wide: Tensor) -> Tensor:
+def agree(x: Tensor, wide: Tensor) -> Tensor:
     """Return where results in two widths are one, but for what wraps in x's type."""
     if x.is_floating_point():
         wide = wide.to(torch.float64)

@@ -27,7 +27,7 @@ from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.prose import differentiated
 from kfuzz.core.declaration import Declaration, ShapeClass
-from kfuzz.core.errors import BindingError, UsageError, suggestion
+from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.verdict import LIST
 from kfuzz.strategies.parameters import (
     IndexParameter,
@@ -158,7 +158,7 @@ for _module in iter_modules(rules.__path__):
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 _HOME: Final = "kfuzz.contracts.operators."
-_BACKWARD: Final = ".backward"
+BACKWARD: Final = ".backward"
 _SPECIAL: Final = (
     "a gradient that is not finite is not judged, nor is one of arguments with a NaN "
     'or an infinity; with nonfinite="propagate" a NaN in the gradient of an output '
@@ -166,25 +166,6 @@ _SPECIAL: Final = (
 )
 # Distinct sizes from which the dimensions of a result are recognised.
 _SIZES: Final = (3, 5, 7, 11, 13, 17, 19, 23)
-
-
-def operator_named(name: str, where: str) -> Operator:
-    """Return an operator of kfuzz's by its name, "softmax.backward" for gradients.
-
-    Args:
-        name: the name.
-        where: what asks, for the message.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    from kfuzz.contracts.operators import OPERATORS
-
-    stem = name.removesuffix(_BACKWARD)
-    if stem not in OPERATORS:
-        fix = suggestion(stem, OPERATORS)
-        raise UsageError(f"no operator {name!r}", where=where, fix=fix)
-    return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
 
 
 def gradients_of(

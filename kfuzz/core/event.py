@@ -296,6 +296,10 @@ class KernelFinished:
             fault when touched.
         needs_gpu: whether nothing could be judged of it, for want of a GPU.
         tried: what its verdicts rest on; None where that is not known.
+        searched: the same by classes of sizes, from the smallest on; the last one is
+            above all that is searched. Empty where that is not known.
+        largest: the largest size of each dimension that was judged, by the operator's
+            name for it.
         uncompared: why no value was compared with the oracle's; "" if one was, if it
             was not asked for, and if the kernel violates a contract.
         compared: what `uncompared` rests on; None where that is not known.
@@ -317,6 +321,8 @@ class KernelFinished:
     fenced: bool = False
     needs_gpu: bool = False
     tried: Tried | None = None
+    searched: tuple[Tried, ...] = ()
+    largest: dict[str, int] = field(default_factory=dict)
     uncompared: str = ""
     compared: Compared | None = None
     proof: KernelProof | None = None

@@ -243,13 +243,6 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not_applicable"
 
 
-class Evidence(StrEnum):
-    """Whether a kernel was tried enough for the word `conforms` to say something."""
-
-    THIN = "thin"
-    ENOUGH = "enough"
-
-
 @dataclass(frozen=True)
 class Compared:
     """What of a kernel's results was compared with the oracle's.
@@ -274,25 +267,24 @@ class Compared:
             return ""
         return f"no element of {', '.join(names)} could be judged"
 
-    def __or__(self, other: "Compared") -> "Compared":
-        """Return what was compared here or there."""
-        results = dict(self.results)
-        for name, judged in other.results.items():
-            results[name] = judged or results.get(name, False)
-        return Compared(results, self.decided or other.decided)
-
 
 @dataclass(frozen=True)
 class Tried:
-    """How much a kernel was tried: what its verdicts rest on.
+    """How much a kernel was tried, in all or in one class of sizes.
 
     Attributes:
         cases: cases that decided a contract, items of batches included.
         structures: kinds of arguments among them, distinguished by their shapes,
             strides, dtypes and scalars.
         once: of these those that were drawn only once.
+        seconds: what drawing and judging took, these cases and others, by all workers.
+        above: of a class, so many elements no case's largest tensor has, but more.
+        most: of a class, the most elements that the largest tensor of its cases has;
+            None for the last one, which has no limit.
+        lacks: why a class has no case; "" where it has one.
     """
 
+    UNSAID: ClassVar = ("seconds", "above", "most", "lacks")
     # Fewer leave a share of failing cases of 3 % open (at 95 %, the rule of three).
     LEAST_CASES: ClassVar[int] = 100
     # A fault mostly lies in a few of the shapes and layouts that there are.
@@ -301,6 +293,10 @@ class Tried:
     cases: int = 0
     structures: int = 0
     once: int = 0
+    seconds: float = 0.0
+    above: int = 0
+    most: int | None = None
+    lacks: str = ""
 
     @property
     def few_cases(self) -> bool:
@@ -317,10 +313,9 @@ class Tried:
         return self.structures < self.LEAST_STRUCTURES and self.once > 0
 
     @property
-    def evidence(self) -> Evidence:
-        """Whether it was tried enough."""
-        thin = self.few_cases or self.few_structures
-        return Evidence.THIN if thin else Evidence.ENOUGH
+    def evidence(self) -> str:
+        """Whether the word `conforms` rests on "enough", or on "thin" evidence."""
+        return "thin" if self.few_cases or self.few_structures else "enough"
 
 
 ILLEGAL_ADDRESS: Final = "illegal_address"

@@ -181,8 +181,12 @@ class Evaluator:
             report = self._judged(case, depth, caller)
         except KernelEnded as error:  # in a process of its own
             if error.ended.end in _OF_THE_MACHINE:
-                return _out_of_memory(case, error.what, self.setting.device)
+                return _out_of_memory(case, error.what, self.setting)
             return _ended(error.ended)
+        except torch.OutOfMemoryError as error:
+            if case.largest <= self.setting.budget.elements:
+                raise
+            return _out_of_memory(case, message_of(error), self.setting)
         except RuntimeError as error:
             if not is_lost(self.setting.device):
                 raise
@@ -194,6 +198,8 @@ class Evaluator:
             return CaseReport({}, error=f"a further run lost the device: {why}")
         finally:
             self.captures = caller.captures
+            if case.largest > self.setting.budget.elements and not caller.lost:
+                self._backend.give_back_memory()  # others share the device
         self.spent = caller.lost
         if caller.raised and not self.spent:
             self.spent = self._backend.ailment(self.setting.device) is not None
@@ -236,9 +242,8 @@ class Evaluator:
             return CaseReport({}, unsupported=unsupported, needs_gpu=lacks)
         raised = evidence.base.raised
         if raised is not None and raised.memory:
-            return _out_of_memory(
-                case, raised.message or raised.type, self.setting.device
-            )
+            text = raised.message or raised.type
+            return _out_of_memory(case, text, self.setting)
         caller.outside = evidence.outside
         # Nothing on a lost device can be read, and nothing more can be run.
         if caller.lost:
@@ -399,10 +404,12 @@ class Evaluator:
         return due and comparable and decided(evidence) > 0
 
 
-def _out_of_memory(case: Case, message: str, device: torch.device) -> CaseReport:
+def _out_of_memory(case: Case, message: str, setting: Setting) -> CaseReport:
     """Return what is to be said of a kernel that ran out of memory."""
     text = f"out of memory: {message}"
-    specs = case.tensors.values()
+    specs, device = case.tensors.values(), setting.device
+    if case.largest > setting.budget.elements:  # others may have taken the memory
+        return CaseReport({}, unsupported=text)
     if any(is_sparse(s, DTYPES[s.dtype].itemsize, device) for s in specs):
         # Memory for every index of such a view is more than any machine has.
         return CaseReport({}, unsupported=f"{text} (a view that spans gigabytes)")

@@ -123,6 +123,7 @@ class Worker:
             "device": backend.device_name(message["device"]),
             "flags": backend.flags() + simulated.described(),
             "unfenced": self._unfenced if message["fences"] else "",
+            "free": None if backend.has.on_host else backend.free_bytes(device),
         }
 
     def _beat_into(self, path: str) -> None:

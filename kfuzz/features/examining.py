@@ -1,8 +1,8 @@
-"""What features share: kernels looked at beside a search; plain references' bounds."""
+"""What features share: kernels looked at, bounds of plain references, operators."""
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.oracle import NARROW, open_to_wider
+from kfuzz.contracts.gradients.operators import BACKWARD, gradients_of
+from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import NARROW, agree
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import BuildError
+from kfuzz.core.errors import BuildError, HarnessError, UsageError, suggestion
 from kfuzz.core.event import (
     ContractTally,
     Event,
@@ -26,8 +28,9 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.verdict import Verdict
 from kfuzz.numerics.acceptance import Acceptance, Problem
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.formats import FORMATS, in_float64
 from kfuzz.numerics.shadow import shadowed
+from kfuzz.report.files import write
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel
@@ -193,3 +196,75 @@ def in_own_types(
             x = x.to(getattr(torch, name))
         made.append(x)
     return made
+
+
+def open_to_wider(
+    accepted: Mapping[str, Acceptance],
+    oracle: Callable[..., Any],
+    problem: Problem,
+    dtypes: Sequence[torch.dtype | None] = (),
+) -> dict[str, Acceptance]:
+    """Return acceptances undecided where wider integers come to something else.
+
+    For an oracle that computed in its arguments' own integers, of fewer than 64 bits: a
+    kernel that computes with wider ones is right too. What differs by wrapping alone
+    stays decided.
+
+    Args:
+        accepted: what is accepted of each result of one member.
+        oracle: takes integers as int64, floats as float64.
+        problem: the inputs, integers as int64, and scalars.
+        dtypes: of the results as a kernel stores them; those of `accepted` by default.
+    """
+    given = [x[0] for x in problem.tensors.values()]
+    try:
+        wide = in_float64(oracle, given, dict(problem.scalars), name="the reference")
+    except Exception:  # it is not defined for these
+        return dict(accepted)
+    if len(wide) != len(accepted):
+        return dict(accepted)
+    made = {}
+    stored = dtypes or [None] * len(wide)
+    for (name, a), y, dtype in zip(accepted.items(), wide, stored, strict=True):
+        x = a.reference if a.exact is None else a.exact
+        if x.shape[1:] == y.shape:
+            kind = dtype or a.output.dtype
+            own = x if a.exact is None else x.to(kind)
+            a = replace(a, undecided=a.undecided | ~agree(own, y[None]))
+        made[name] = a
+    return made
+
+
+# Operators by name, files by path.
+
+
+def operator_named(name: str, where: str) -> Operator:
+    """Return an operator of kfuzz's by its name, "softmax.backward" for gradients.
+
+    Args:
+        name: the name.
+        where: what asks, for the message.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    from kfuzz.contracts.operators import OPERATORS
+
+    stem = name.removesuffix(BACKWARD)
+    if stem not in OPERATORS:
+        fix = suggestion(stem, OPERATORS)
+        raise UsageError(f"no operator {name!r}", where=where, fix=fix)
+    return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
+
+
+def write_or_raise(path: Path, text: str) -> None:
+    """Write a file as `write` does.
+
+    Raises:
+        HarnessError: naming the file, if it is refused.
+    """
+    try:
+        write(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise HarnessError(what, where=str(path)) from None

@@ -78,19 +78,6 @@ def write_new(path: Path, text: str) -> None:
         raise
 
 
-def write_or_raise(path: Path, text: str) -> None:
-    """Write a file as `write` does.
-
-    Raises:
-        HarnessError: naming the file, if it is refused.
-    """
-    try:
-        write(path, text)
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise HarnessError(what, where=str(path)) from None
-
-
 def _is_special(path: Path) -> bool:
     """Whether a path is there and no plain file: a device, a pipe."""
     return path.exists() and not stat.S_ISREG(path.stat().st_mode)

@@ -138,6 +138,16 @@ def contract_page(contract: Contract) -> Document:
 
 
 def _kernel(event: KernelFinished) -> Document:
+    tried: Document = {}
+    if event.tried is not None:
+        tried |= {
+            "decided": event.tried.cases,
+            "structures": event.tried.structures,
+            "evidence": event.tried.evidence,
+        }
+    if event.searched:
+        every = [{**encode(t), "seconds": _rounded(t.seconds)} for t in event.searched]
+        tried |= {"searched": every, "largest": event.largest}
     return {
         "kernel": event.kernel,
         "operator": event.operator,
@@ -146,7 +156,7 @@ def _kernel(event: KernelFinished) -> Document:
         "screened": event.screened,
         "bursts": event.bursts,
         "worst_ratio": _finite(event.worst_ratio),
-        **_tried(event),
+        **tried,
         "contracts": {name: _tally(t) for name, t in event.contracts.items()},
         "uncompared": event.uncompared or None,
         "refusals": [asdict(refusal) for refusal in event.refusals],
@@ -156,18 +166,6 @@ def _kernel(event: KernelFinished) -> Document:
             finding_summary(f, event.paths.get(f.id, ""))
             for f in sorted(event.findings, key=lambda f: f.severity)
         ],
-    }
-
-
-def _tried(event: KernelFinished) -> Document:
-    """Return what the verdicts rest on, where that is known."""
-    tried = event.tried
-    if tried is None:
-        return {}
-    return {
-        "decided": tried.cases,
-        "structures": tried.structures,
-        "evidence": str(tried.evidence),
     }
 
 

@@ -23,7 +23,6 @@ from kfuzz.core.finding import Finding, Severity
 from kfuzz.core.verdict import (
     ATTRIBUTED,
     FAILING,
-    Evidence,
     Graded,
     State,
     Tried,
@@ -38,6 +37,7 @@ _NAMED: Final = {
     Verdict.ERROR: "error",
     Verdict.UNDER_SPECIFIED: "undecided",
 }
+_WIDTH: Final = max(map(len, _NAMED.values()))
 
 
 def overview(kernels: Sequence[KernelFinished]) -> list[str]:
@@ -68,6 +68,12 @@ def kernel_lines(kernel: KernelFinished, *, verbose: bool = False) -> list[str]:
     if kernel.uncompared:
         lines.append(f"  {nothing_compared(kernel)}")
     lines += [f"  {line}" for line in verdicts]
+    if kernel.searched:
+        parts = searched_table(kernel) if verbose else [" · ".join(searched(kernel))]
+        first = f"{'searched':<{_WIDTH}}"
+        for part in parts:
+            lines.append(f"  {first}  {part}")
+            first = " " * _WIDTH
     if kernel.bursts:
         lines.append(
             f"  {kernel.screened} of {counted(kernel.cases, 'case')} ran in batches of "
@@ -86,7 +92,6 @@ def verdict_block(
         unsettled: the classes of which a failure was seen, and not confirmed.
     """
     tallies = kernel.contracts
-    width = max(map(len, _NAMED.values()))
     for verdict, word in _NAMED.items():
         for name, tally in tallies.items():
             if tally.verdict is not verdict:
@@ -96,7 +101,7 @@ def verdict_block(
                 counts = _counts(tally, name in unsettled)
                 if tally.decided and not is_open:
                     counts += "; there was no time to attribute a failure"
-                yield f"{word:<{width}}  {titled(name)}" + (
+                yield f"{word:<{_WIDTH}}  {titled(name)}" + (
                     f" ({counts})" if counts else ""
                 )
     held = sum(t.verdict is Verdict.CONFORMS for t in tallies.values())
@@ -146,12 +151,51 @@ def nothing_compared(kernel: KernelFinished) -> str:
 
 def barely(tried: Tried | None) -> str:
     """Return how little a kernel was tried, "" where that is enough or unknown."""
-    if tried is None or tried.evidence is Evidence.ENOUGH:
+    if tried is None or tried.evidence == "enough":
         return ""
-    text = f"barely tried: {counted(tried.cases, 'case')}"
-    if tried.few_cases:
-        return text
-    return f"{text} of {counted(tried.structures, 'structure')}"
+    of = counted(tried.structures, "structure")
+    return f"barely tried: {counted(tried.cases, 'case')} of {of}"
+
+
+# What was searched, by classes of sizes.
+
+
+def size_of(tried: Tried) -> str:
+    """Return the name of a class of sizes."""
+    above = f"above {tried.above:,}"
+    return above if tried.most is None else f"to {tried.most:,}"
+
+
+def searched(kernel: KernelFinished) -> Iterator[str]:
+    """Yield what was searched in each class of sizes, and what was not, and why."""
+    unit, cases, structures = " elements", " cases", " structures"
+    for number, tried in enumerate(kernel.searched):
+        if not any(t.cases for t in kernel.searched[number:]):
+            above = f" above {tried.above:,} elements" if tried.above else ""
+            yield f"nothing{above}: {one_line(tried.lacks)}"
+            break
+        if tried.lacks:
+            yield f"{size_of(tried)}{unit} none: {one_line(tried.lacks)}"
+            continue
+        counts = f"{tried.cases:,}{cases} of {tried.structures:,}{structures}"
+        yield f"{size_of(tried)}{unit} {counts}"
+        unit = cases = structures = ""
+    yield from largest(kernel)
+
+
+def largest(kernel: KernelFinished) -> list[str]:
+    """Return a line of the largest size of each dimension that was judged, if any."""
+    sizes = (f"{one_line(name)} {n:,}" for name, n in kernel.largest.items())
+    return [f"largest {', '.join(sizes)}"] if kernel.largest else []
+
+
+def searched_table(kernel: KernelFinished) -> list[str]:
+    """Return what was searched as a table, a line for each class of sizes."""
+    rows = [("elements", "cases", "structures", "seconds", "")]
+    for t in kernel.searched:
+        counts = f"{t.cases:,}", f"{t.structures:,}", f"{t.seconds:.1f}"
+        rows.append((size_of(t), *counts, t.lacks))
+    return [*table(rows, numbers=range(1, 4)), *largest(kernel)]
 
 
 def remarks(kernel: KernelFinished) -> list[str]:

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
+from kfuzz.core.budget import Burst, Screened
 from kfuzz.core.event import ContractTally
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.core.verdict import CaseReport, Failure, Kind, State, Verdict
+from kfuzz.core.verdict import CaseReport, Failure, Kind, State, Tried, Verdict
 from kfuzz.engine.search.record import Record
 from tests.helpers.findings import finding
 
@@ -25,6 +26,29 @@ def test_a_failure_that_was_not_told_apart_leaves_open_what_it_may_be() -> None:
         assert tallies["K-VAL-01"].verdict is Verdict.VIOLATES
         assert tallies["C-CMP-03"].verdict is left
         assert tallies["K-MET-01"].verdict is Verdict.CONFORMS
+
+
+def test_a_case_counts_by_the_elements_of_its_largest_tensor() -> None:
+    record = Record(frozenset({"K-VAL-01"}), ("float32",))
+    decided = CaseReport({"K-VAL-01": Verdict.CONFORMS})
+    wide = CASE.with_tensor(
+        "y", TensorSpec((300, 2), ("M", "N"), "float32", fill=Fill("randn"))
+    )
+    record.take(CASE, decided, 0.5)
+    record.take(CASE, decided, 0.5)
+    record.take(wide, decided, 2.0)
+    record.take(wide.with_tensor("z", CASE.tensors["x"]), CaseReport({}), 4.0)
+    assert record.tried(0, 256) == Tried(2, 1, 0, 1.0)
+    assert record.tried(256, 4096) == Tried(1, 1, 1, 6.0)
+    assert record.tried(4096) == Tried()
+    assert record.largest == {"N": 2, "M": 300}
+
+
+def test_the_items_of_a_batch_count_as_cases_of_one_structure() -> None:
+    record = Record(frozenset({"K-VAL-01"}), ("float32",))
+    passed = Screened(passed=8, conforms={"K-VAL-01": 8})
+    record.take_batch(Burst(CASE, 8), passed, 1.5)
+    assert record.tried(0, 256) == Tried(8, 1, 1, 1.5)
 
 
 def recorded(*reports: CaseReport) -> Record:

@@ -1,22 +1,32 @@
 """Classes of sizes share a kernel's time, and none is left out for what it costs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.core.budget import SizeBudget
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.event import KernelFinished
-from kfuzz.core.recipe import Case
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.engine.search.case_drawing import (
+    BYTES_EACH,
     SHORTEST_ROUND,
+    above,
     due,
     quantum,
     search_round,
     size_classes,
     strategy_of,
 )
+from kfuzz.engine.workers.children import Children
+from kfuzz.engine.workers.jobs import SHARING
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.execution.device.backends import GPU
 from tests.contracts.test_operator_domains import kernel_of
 from tests.helpers.searches import searched
 
@@ -79,6 +89,51 @@ def test_a_class_in_which_no_case_exists_is_left_out() -> None:
     assert [c.budget.elements for c in classes] == [1 << 22, 1 << 16, 1 << 12]
 
 
+@pytest.mark.parametrize(
+    ("gib", "bounds"), [(0, []), (4, []), (8, [1 << 23]), (34, [1 << 24])]
+)
+def test_above_a_gpu_s_budget_is_a_class_of_what_its_memory_holds(
+    gib: int, bounds: list[int]
+) -> None:
+    budget = GPU.limits.sizes
+    found = above(budget, gib << 30)
+    assert [c.budget.elements for c in found] == bounds
+    assert all(c.budget.rows == budget.rows for c in found)
+
+
+def test_larger_sizes_share_the_time_where_a_child_reports_free_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: of the host's memory a child reports none."""
+    ready = Children._ready
+
+    def with_memory(self: Children, served: Any) -> str:
+        why = ready(self, served)
+        self.free = SHARING * BYTES_EACH << 17
+        return why
+
+    monkeypatch.setattr(Children, "_ready", with_memory)
+    calls, kernel = called(tmp_path, "", max_time=4.0)
+    assert [each.most for each in kernel.searched] == [
+        1 << 8, 1 << 12, 1 << 16, 1 << 17, None,
+    ]  # fmt: skip
+    assert max(calls) <= 1 << 17
+
+
+def test_memory_that_lacks_above_the_budget_is_no_error() -> None:
+    def runs_out(x: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    bound = kernel(ops.relu, name="relu_that_runs_out")(runs_out)
+    spec = TensorSpec((8,), ("N",), "float32", fill=Fill("randn"))
+    for elements, is_error in ((4, False), (8, True)):
+        setting = setting_of("cpu", SizeBudget(elements, 64), CLASSES)
+        report = Evaluator(bound, setting).judge(Case({"x": spec}), Depth.SEARCH)
+        assert "out of memory" in (report.error or report.unsupported or "")
+        assert (report.error is not None) is is_error
+        assert not report.failure
+
+
 def test_a_round_is_as_long_as_the_time_for_the_last_one_allowed() -> None:
     [size] = size_classes(SizeBudget(1 << 8, 64), lambda budget: None)
     lengths = [size.cases]
@@ -107,6 +162,29 @@ def test_rounds_cut_short_draw_large_sizes_as_often_as_whole_ones() -> None:
 @pytest.mark.parametrize(("left", "seconds"), [(0.1, 0.2), (8.0, 1.0), (1e9, 2.0)])
 def test_a_round_draws_for_a_part_of_the_time(left: float, seconds: float) -> None:
     assert quantum(left) == seconds
+
+
+def test_a_run_names_the_classes_of_sizes_that_it_searched(tmp_path: Path) -> None:
+    calls, kernel = called(tmp_path, "", max_cases=60)
+    assert kernel.tried is not None
+    bounds = [(each.above, each.most) for each in kernel.searched]
+    assert bounds == [(0, 256), (256, 4096), (4096, 65_536), (65_536, None)]
+    assert sum(each.cases for each in kernel.searched) == kernel.tried.cases == 60
+    structures = sum(each.structures for each in kernel.searched)
+    assert structures == kernel.tried.structures
+    for each in kernel.searched:
+        assert bool(each.lacks) is not bool(each.cases)
+        most = each.most or max(calls)
+        assert bool(each.cases) <= any(each.above <= n <= most for n in calls)
+        assert (each.seconds > 0) is bool(each.cases)
+    assert kernel.searched[-1].lacks == "the limit on the CPU"
+    assert max(kernel.largest.values()) <= max(calls)
+
+
+def test_a_class_for_which_no_time_was_left_is_named(tmp_path: Path) -> None:
+    _, kernel = called(tmp_path, "time.sleep(1.5)", max_time=1.0, jobs=1)
+    lacks = [each.lacks for each in kernel.searched]
+    assert "no time was left" in lacks
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from kfuzz.core.event import (
     RunStarted,
 )
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import State, Verdict
+from kfuzz.core.verdict import State, Tried, Verdict
 
 NODE = "kernels/mine.py::softmax"
 TALLIES = {
@@ -26,6 +26,15 @@ UNDECIDED = {"K-VAL-01": ContractTally(Verdict.UNDER_SPECIFIED, 0, 7)}
 
 def saved(found: Finding, stage: str, *, is_new: bool = True) -> FindingSaved:
     return FindingSaved(NODE, found, f"corpus/{found.folder}", is_new, stage)
+
+
+SEARCHED = (
+    Tried(211, 40, 30, 2.04, most=256),
+    Tried(120, 30, 28, 2.0, 256, 4096),
+    Tried(0, 0, 0, 0.0, 4096, 65_536, "no time was left"),
+    Tried(0, 0, 0, 0.0, 65_536, None, "the limit on the CPU"),
+)
+LARGEST = {"M": 65, "N": 4096}
 
 
 def finished(*findings: Finding, **changes: object) -> KernelFinished:

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 from kfuzz.core.event import Event
 from kfuzz.report.kinds import html
-from tests.helpers.events import campaign, saved
+from tests.helpers.events import LARGEST, SEARCHED, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import COMMAND, HOSTILE, gathered, hostile, mixed
 
@@ -75,6 +75,21 @@ def test_a_run_is_shown_from_grades_to_notes() -> None:
         for label in shown.values("aria-label")
     )
     assert "Not applicable to any kernel: C-ORD-03: overlapping calls" in shown.words
+
+
+def test_each_class_of_sizes_has_a_bar() -> None:
+    shown = page([finished(searched=SEARCHED, largest=LARGEST)])
+    bars = [
+        value for tag, n, value in shown.attributes if (tag, n) == ("meter", "value")
+    ]
+    assert bars == ["2.04", "2.0", "0.0", "0.0"]
+    for text in (
+        "to 256 2.0 s 2.0 211 40",
+        "to 65,536 0.0 s 0.0 0 no time was left",
+        "above 65,536 0.0 s 0.0 0 the limit on the CPU",
+        "largest M 65, N 4,096",
+    ):
+        assert text in shown.words
 
 
 def test_links_lead_somewhere_and_ids_are_unique() -> None:

@@ -4,10 +4,10 @@ import io
 from typing import Any
 
 from kfuzz.core.event import Event, Notice, RunStarted
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import State, Tried
 from kfuzz.report import json_report
 from kfuzz.store import files as strict_json
-from tests.helpers.events import NODE, campaign, saved
+from tests.helpers.events import LARGEST, NODE, SEARCHED, campaign, finished, saved
 from tests.helpers.findings import finding
 from tests.helpers.reported import gathered
 
@@ -83,6 +83,23 @@ def test_a_run_has_the_documented_shape() -> None:
         "replayed": [],
         "notices": [{"kernel": NODE, "message": "slow", "about": ""}],
     }  # fmt: skip
+
+
+def test_what_was_searched_is_listed_by_classes_of_sizes() -> None:
+    tried = Tried(331, 70, 58)
+    [kernel] = report([finished(tried=tried, searched=SEARCHED, largest=LARGEST)])[
+        "kernels"
+    ]
+    assert (kernel["decided"], kernel["structures"]) == (331, 70)
+    first, second, third, last = kernel["searched"]
+    assert first == {
+        "cases": 211, "structures": 40, "once": 30, "seconds": 2.04, "most": 256,
+    }  # fmt: skip
+    assert (second["above"], second["most"]) == (256, 4096)
+    assert third["lacks"] == "no time was left"
+    assert last["lacks"] == "the limit on the CPU"
+    assert "most" not in last
+    assert kernel["largest"] == LARGEST
 
 
 def test_no_announced_finding_is_lost_when_a_run_is_cut_off() -> None:

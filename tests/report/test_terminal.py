@@ -24,7 +24,9 @@ from kfuzz.report.tables import Shown
 from kfuzz.report.terminal import TerminalReport
 from kfuzz.report.text import draw_tensor
 from tests.helpers.events import (
+    LARGEST,
     NODE,
+    SEARCHED,
     UNDECIDED,
     campaign,
     finished,
@@ -99,7 +101,7 @@ def test_nothing_decided_never_conforms() -> None:
 @pytest.mark.parametrize(
     ("tried", "told"),
     [
-        (Tried(14, 9, 9), " (barely tried: 14 cases)"),
+        (Tried(14, 9, 9), " (barely tried: 14 cases of 9 structures)"),
         (Tried(412, 3, 1), " (barely tried: 412 cases of 3 structures)"),
         (None, ""),
     ],
@@ -122,6 +124,41 @@ def test_time_to_reduce_after_the_search_is_stated() -> None:
     events = [finished(finding()), RunFinished(32.5, False, 7, "cpu", 1.5, 12.3)]
     told = "32.5 s (1.5 s to start) with 12.3 s to reduce what was found on cpu"
     assert told in text_of(events)
+
+
+def test_what_was_searched_stands_on_one_line_and_in_a_table_where_asked() -> None:
+    events = [finished(searched=SEARCHED, largest=LARGEST)]
+    events += [RunFinished(1.0, False, 7, "cpu")]
+    assert (
+        "\n  searched   to 256 elements 211 cases of 40 structures · to 4,096 120 of 30"
+        " · nothing above 4,096 elements: no time was left · largest M 65, N 4,096\n"
+    ) in text_of(events)
+    assert """
+  searched   elements      cases  structures  seconds
+             to 256          211          40      2.0
+             to 4,096        120          30      2.0
+             to 65,536         0           0      0.0  no time was left
+             above 65,536      0           0      0.0  the limit on the CPU
+             largest M 65, N 4,096
+""" in text_of(events, verbose=True)
+
+
+def test_a_class_without_a_case_between_others_is_named() -> None:
+    none, some, _, above = SEARCHED
+    none = replace(none, cases=0, lacks="none is declared")
+    events = [finished(searched=(none, some, above), largest=LARGEST)]
+    shown = text_of([*events, RunFinished(1.0, False, 7, "cpu")])
+    assert (
+        "  searched   to 256 elements none: none is declared · to 4,096 elements 120 "
+        "cases of 30 structures · nothing above 65,536 elements: the limit on the CPU"
+    ) in shown
+
+
+def test_where_no_case_decided_nothing_is_said_to_be_searched() -> None:
+    none = replace(SEARCHED[0], cases=0, lacks="no case there decided a contract")
+    told = finished(searched=(none, *SEARCHED[2:]), uncompared="it rejected all")
+    shown = text_of([told, RunFinished(1.0, False, 7, "cpu")])
+    assert "  searched   nothing: no case there decided a contract\n" in shown
 
 
 def test_what_kernels_say_cannot_drive_the_terminal() -> None:

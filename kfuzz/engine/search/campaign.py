@@ -38,6 +38,7 @@ from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.search.case_drawing import (
     QUANTUM_SECONDS,
     SizeClass,
+    above,
     due,
     quantum,
     round_seed,
@@ -81,7 +82,7 @@ from kfuzz.engine.search.schedule import (
     watched,
 )
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.jobs import Halt, Stopped, streamed
+from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.processes.child import Child
@@ -344,7 +345,8 @@ class Campaign:
             if self.proofs is not None and not self.stop.is_set():
                 proof = self.proofs.proof(kernel)
             ending = self._ending(kernel)
-            made = finished_of(kernel, self.classes, ending=ending, proof=proof)
+            scale = self.config.scale
+            made = finished_of(kernel, self.classes, scale, ending=ending, proof=proof)
             yield made
             finished.append(made)
             if not kernel.loaded.target.reference:  # judged by a rule of its own
@@ -455,6 +457,9 @@ class Campaign:
                 text = "not searched: it was not ready when the run ended"
                 yield Notice(kernel.node_id, text)
                 return
+            if self.shares_time():
+                free = kernel.runner.children.free // SHARING
+                kernel.sizes = [*kernel.sizes, *above(kernel.budget, free)]
         if self.proofs is not None and kernel is kernel.workers[0]:
             yield from self.proofs.examples(
                 kernel,
@@ -462,7 +467,7 @@ class Campaign:
                 self._counted,
                 end=self.search_end(),
             )
-        began = time.monotonic()
+        began = kernel.marked = time.monotonic()
         before = kernel.record.cases
         limit = self.config.budget.max_cases
         # One stack of a crash is news, a hundred are noise.
@@ -500,8 +505,9 @@ class Campaign:
             )  # fmt: skip
             if time.monotonic() >= began + drawing:
                 cut_at = kernel.record.cases - before
-            # Tall ones are too slow in batches.
+            # Tall ones are too slow in batches, and larger ones too large.
             few = replace(size.budget, tall=0)
+            quick = quick and few.elements <= kernel.budget.elements
             strategy = self.strategy(kernel, few, useless) if quick else None
             if strategy is not None and not this_round.over:
                 end = time.monotonic() + drawing

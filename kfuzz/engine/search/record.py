@@ -1,5 +1,6 @@
 """What a run knows of one kernel: verdicts, rejections, what was compared."""
 
+import math
 import re
 import threading
 from collections import Counter
@@ -176,6 +177,7 @@ class Record:
         batches: batches prefiltered.
         errors: cases that kfuzz or the machine could not judge.
         worst: greatest |error| / tolerance of a case without failure.
+        largest: largest size of each dimension in cases that decided a contract.
         baselines: by kind, on how many cases one was tried and on how many rejected.
         notices: what a person should know, and whether it was reported.
     """
@@ -187,6 +189,7 @@ class Record:
     batches: int = 0
     errors: int = 0
     worst: float = 0.0
+    largest: dict[str, int] = field(default_factory=dict)
     baselines: dict[str, tuple[int, int]] = field(default_factory=dict)
     notices: dict[str, bool] = field(default_factory=dict)
     _kept: Counter[str] = field(default_factory=Counter)
@@ -200,8 +203,11 @@ class Record:
     _lacks_gpu: bool = False
     _memory: int = 0
     _on_elements: bool = False
-    _decided: int = 0
-    _structures: Counter[int] = field(default_factory=Counter)
+    # By the elements of the largest tensor and the structure: how often it was drawn
+    # and decided a contract, the cases that did, and seconds.
+    _structures: dict[tuple[int, int], tuple[int, int, float]] = field(
+        default_factory=dict
+    )
     # Cases without a compared value by what became of them, each with an example.
     _idle: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, str] = field(default_factory=dict)
@@ -226,9 +232,13 @@ class Record:
         """Whether memory runs out so often that more cases would only take time."""
         return self._memory >= _OUT_OF_MEMORY and 3 * self._memory >= self.cases
 
-    def take(self, case: Case, report: CaseReport) -> None:
-        """Count what one case teaches."""
+    def take(self, case: Case, report: CaseReport, seconds: float = 0.0) -> None:
+        """Count what one case teaches, and the seconds that it took."""
         self.cases += 1
+        decides = report.refusal is None and not _DECISIVE.isdisjoint(
+            report.verdicts.values()
+        )
+        self._count(case, int(decides), seconds)
         dtype = case.data.dtype
         for kind, rejected in report.baselines.items():
             tried, times = self.baselines.get(kind, (0, 0))
@@ -248,11 +258,6 @@ class Record:
         self._refusals.take(report)
         if _COMPARING.isdisjoint(report.verdicts):
             self._count_idle(report)
-        if report.refusal is None and not _DECISIVE.isdisjoint(
-            report.verdicts.values()
-        ):
-            self._decided += 1
-            self._structures[hash(case.structure)] += 1
         for note in report.notes:
             self.note(note)
         self._take_compared(report.compared)
@@ -265,6 +270,15 @@ class Record:
             self.worst = max(self.worst, min(report.ratio, 1.0))
         else:
             self._failing[report.failure.signature("").symptom] += 1
+
+    def _count(self, case: Case, decided: int, seconds: float) -> None:
+        """Count a case, or the items of a batch, of which so many decided."""
+        key = case.largest, hash(case.structure)
+        drawn, cases, spent = self._structures.get(key, (0, 0, 0.0))
+        made = drawn + bool(decided), cases + decided, spent + seconds
+        self._structures[key] = made
+        for name, n in case.dims.items() if decided else ():
+            self.largest[name] = max(n, self.largest.get(name, 0))
 
     def _count_idle(self, report: CaseReport) -> None:
         """Count a case in which no value was compared."""
@@ -320,7 +334,7 @@ class Record:
             texts.append(f"{what} {which}" + (f": {example}" if example else ""))
         return "; ".join(texts)
 
-    def take_batch(self, batch: Burst, made: Screened) -> None:
+    def take_batch(self, batch: Burst, made: Screened, seconds: float = 0.0) -> None:
         """Count what the items of a batch teach that passed; suspects are cases."""
         if made.unsupported or made.error or made.lost:
             return
@@ -330,9 +344,8 @@ class Record:
         self.batches += 1
         self._judged.add(case.data.dtype)
         self._on_elements |= made.passed > 0 and _has_elements(case)
-        if decided := max(made.conforms.values(), default=0):
-            self._decided += decided
-            self._structures[hash(case.structure)] += 1
+        decided = max(made.conforms.values(), default=0)
+        self._count(case, decided, seconds)
         self._kept.update(made.conforms)
         self._undecided.update(made.undecided)
         self.worst = max(self.worst, min(made.ratio, 1.0))
@@ -343,10 +356,18 @@ class Record:
             name = output_of(item)  # of a list any item stands for it
             self._compared[name] = judged or self._compared.get(name, False)
 
-    def tried(self) -> Tried:
-        """Return what the kernel's verdicts rest on."""
-        once = sum(times == 1 for times in self._structures.values())
-        return Tried(self._decided, len(self._structures), once)
+    def tried(self, above: int = 0, most: float = math.inf) -> Tried:
+        """Return what the kernel's verdicts rest on, of cases of some sizes.
+
+        Args:
+            above: their largest tensors have more elements.
+            most: and at most these.
+        """
+        every = self._structures.items()
+        counts = [k for (size, _), k in every if above < max(size, 1) <= most]
+        times = [drawn for drawn, _, _ in counts if drawn]
+        cases, seconds = (sum(c[i] for c in counts) for i in (1, 2))
+        return Tried(int(cases), len(times), times.count(1), seconds)
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""

@@ -85,6 +85,7 @@ class KernelSearch:
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
         seconds: time spent.
+        marked: `time.monotonic()` when its last case was judged, or its round began.
         symptoms: occurrences of each symptom, as its child showed it.
         known: how many suspects of batches were judged, by why they were suspect.
         shown: symptoms that led to a finding, as their child showed them.
@@ -120,6 +121,7 @@ class KernelSearch:
     rounds: int = 0
     unfiltered: int = 0
     seconds: float = 0.0
+    marked: float = field(default_factory=time.monotonic)
     symptoms: Counter[tuple[object, ...]] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
     shown: set[tuple[object, ...]] = field(default_factory=set)
@@ -205,13 +207,18 @@ class KernelSearch:
         """Count what a case showed."""
         with self.lock:
             self.watch(case)
-            self.record.take(case, report)
+            self.record.take(case, report, self._since_marked())
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
         with self.lock:
             self.watch(batch.case)
-            self.record.take_batch(batch, made)
+            self.record.take_batch(batch, made, self._since_marked())
+
+    def _since_marked(self) -> float:
+        """Return the seconds since the last case, or since the round began."""
+        before, self.marked = self.marked, time.monotonic()
+        return self.marked - before
 
     def watch(self, case: Case) -> None:
         """Have the launches of a case held against the premises of a proof."""

@@ -7,17 +7,17 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kfuzz.core.errors import (
-    KfuzzError,
-    class_name,
-    message_of,
-)
+from kfuzz.core.budget import Scale
+from kfuzz.core.errors import KfuzzError, class_name, message_of
 from kfuzz.core.event import KernelFinished, KernelProof, Notice
+from kfuzz.core.verdict import Tried
+from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.search.round import KernelSearch
-from kfuzz.engine.workers.zygotes import OPEN_SECONDS
+from kfuzz.engine.workers.zygotes import OPEN_SECONDS, runs_on
 from kfuzz.targets.load import LoadedKernel
 
 # Start-up that a run does not count, at most: so long one child may take to open.
@@ -177,7 +177,7 @@ def outside_of(kernels: Sequence[LoadedKernel]) -> dict[str, str]:
 
 
 def finished_of(
-    kernel: KernelSearch, classes: Collection[str], *, ending: str,
+    kernel: KernelSearch, classes: Collection[str], scale: Scale, *, ending: str,
     proof: KernelProof | None = None,
 ) -> KernelFinished:  # fmt: skip
     """Return what a kernel came to.
@@ -185,6 +185,7 @@ def finished_of(
     Args:
         kernel: the kernel.
         classes: ids of the contract classes in force.
+        scale: which sizes were searched.
         ending: why it had no case, if it had none.
         proof: what is proved of it.
     """
@@ -207,6 +208,8 @@ def finished_of(
         fenced=any(w.runner.children.fenced for w in kernel.workers),
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
+        searched=_searched(kernel, scale),
+        largest=dict(record.largest),
         uncompared=record.uncompared(findings, ending),
         compared=record.compared(),
         proof=proof,
@@ -220,6 +223,34 @@ def line_of(error: Exception) -> str:
     trace = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(trace[-1].filename).name}:{trace[-1].lineno}" if trace else ""
     return f"an error of kfuzz's own{place}: {class_name(error)}: {message_of(error)}"
+
+
+def _searched(kernel: KernelSearch, scale: Scale) -> tuple[Tried, ...]:
+    """Return what a kernel was tried with by classes of sizes, the smallest first.
+
+    The last one is of what is larger than all that is searched.
+    """
+    rounds: Counter[int] = Counter()
+    for size in (size for worker in kernel.workers for size in worker.sizes):
+        rounds[size.budget.elements] += size.rounds
+    top = max(rounds)
+    place = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).place
+    made, above = [], 0
+    for most in (*(bound for bound in BOUNDS if bound < top), top, None):
+        tried = kernel.record.tried(above, math.inf if most is None else most)
+        if tried.cases:
+            lacks = ""
+        elif tried.seconds:
+            lacks = "no case there decided a contract"
+        elif most is None and scale is Scale.USUAL:
+            lacks = f"the limit {place}"
+        elif len(rounds) == 1 or most is None or rounds[most]:
+            lacks = "none was drawn"
+        else:
+            lacks = "no time was left" if most in rounds else "none is declared"
+        made.append(replace(tried, above=above, most=most, lacks=lacks))
+        above = most or above
+    return tuple(made)
 
 
 BASELINE_PASSES: Final = "impostor"

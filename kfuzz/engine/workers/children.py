@@ -312,6 +312,7 @@ class Children:
         device_name: name of the device, known after the first child is ready.
         flags: settings in the children that change results, known then too.
         unfenced: why a child that was to make fences cannot, "" where it can.
+        free: bytes that the device had to give when a child opened; 0 for the host.
         fenced: whether a child has said that it can.
 
     Every method that waits raises `Stopped` once `expired` says so.
@@ -331,6 +332,7 @@ class Children:
         self.device_name = ""
         self.flags: tuple[str, ...] = ()
         self.unfenced = ""
+        self.free = 0
         self.fenced = False
         self._fork = fork
         self._expired = expired
@@ -533,6 +535,7 @@ class Children:
         self.device_name = str(reply["device"])
         self.flags = tuple(map(str, reply.get("flags", ())))
         self.unfenced = str(reply.get("unfenced", ""))
+        self.free = int(reply.get("free") or 0)
         self.fenced = self.fences and not self.unfenced
         return ""
 

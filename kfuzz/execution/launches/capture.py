@@ -12,7 +12,7 @@ import operator
 import random
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -389,16 +389,6 @@ class Launch:
         """Names and texts of its constants."""
         made = self.arguments.items()
         return tuple((n, a.text) for n, a in made if isinstance(a, ConstArgument))
-
-    def unknown_in(self, storages: Collection[int]) -> "Launch":
-        """Return it where nothing is known of integers in some storages."""
-        arguments = {
-            name: replace(a, below=None, ignored=None)
-            if isinstance(a, TensorArgument) and a.storage in storages
-            else a
-            for name, a in self.arguments.items()
-        }
-        return replace(self, arguments=arguments)
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ Handler = Callable[[Message], Message]
 # A pinned case travels as text, at most a few MiB; more is a runaway reply, and
 # the reader must not be made to allocate whatever a broken child announces.
 MAX_FRAME_BYTES = 64 << 20
+# Between kfuzz's own processes: a few tensors of the largest class of sizes.
+MAX_PICKLED_BYTES = 1 << 30
 
 # Read in pieces: a length alone, without the bytes, must not cost memory.
 _CHUNK_BYTES = 1 << 20
@@ -61,10 +63,9 @@ def encode(message: Message, *, pickled: bool) -> bytes:
             body = json.dumps(message, separators=(",", ":")).encode()
     except Exception as error:
         raise WireError(f"the message cannot be written: {error}") from error
-    if len(body) > MAX_FRAME_BYTES:
-        raise WireError(
-            f"a message of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}"
-        )
+    most = MAX_PICKLED_BYTES if pickled else MAX_FRAME_BYTES
+    if len(body) > most:
+        raise WireError(f"a message of {len(body)} bytes is over the limit of {most}")
     return body
 
 
@@ -91,20 +92,20 @@ class Channel:
 
     Args:
         sock: the socket.
-        limit: longest frame that is taken, in bytes.
+        limit: longest frame that is taken, in bytes; by default what is sent at most.
         pickled: whether messages are pickled: both ends are kfuzz's own.
     """
 
     def __init__(
         self,
         sock: socket.socket,
-        limit: int = MAX_FRAME_BYTES,
+        limit: int = 0,
         *,
         pickled: bool = False,
     ) -> None:
         self.pickled = pickled
         self._sock = sock
-        self._limit = limit
+        self._limit = limit or (MAX_PICKLED_BYTES if pickled else MAX_FRAME_BYTES)
         self._arrived = bytearray()
 
     def fileno(self) -> int:

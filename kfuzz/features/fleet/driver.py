@@ -137,11 +137,16 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
     seconds = sum(p.cases / p.cases_per_s for p in parts if p.cases_per_s)
     cases = one.cases + other.cases
     names = dict.fromkeys([*one.contracts, *other.contracts])
-    compared = _compared(one) | _compared(other)
+    compared = _together(_compared(one), _compared(other))
     uncompared = _uncompared(compared, one.uncompared or other.uncompared)
     tried = _added(
         [p.tried for p in parts if p.tried is not None], "__class__",
         cases=add, structures=max, once=min,
+    )  # fmt: skip
+    searched = _added(
+        [*one.searched, *other.searched], "most",
+        cases=add, structures=max, once=min, seconds=add, above=max,
+        lacks=lambda one, other: one and other,
     )  # fmt: skip
     # Where a unit by itself left a verdict open for want of values alone.
     apart = all(p.uncompared and not p.findings for p in parts)
@@ -168,6 +173,11 @@ def added(one: KernelFinished, other: KernelFinished) -> KernelFinished:
         fenced=all(p.fenced for p in parts if p.cases) and (one.fenced or other.fenced),
         needs_gpu=one.needs_gpu and other.needs_gpu,
         tried=tried[0] if tried else None,
+        searched=tuple(sorted(searched, key=lambda each: each.most or math.inf)),
+        largest={
+            name: max(p.largest.get(name, 0) for p in parts)
+            for name in {**one.largest, **other.largest}
+        },
         uncompared=uncompared,
         compared=compared,
         proof=one.proof or other.proof,
@@ -207,6 +217,14 @@ def closed(
 
 def _compared(part: KernelFinished) -> Compared:
     return part.compared or Compared(decided=not part.uncompared)
+
+
+def _together(one: Compared, other: Compared) -> Compared:
+    """Return what was compared by one unit or another."""
+    results = dict(one.results)
+    for name, judged in other.results.items():
+        results[name] = judged or results.get(name, False)
+    return Compared(results, one.decided or other.decided)
 
 
 def _uncompared(compared: Compared, otherwise: str) -> str:

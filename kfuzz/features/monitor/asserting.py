@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, declared
-from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import UsageError
 from kfuzz.core.verdict import Failure, Verdict
+from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.references import (
     OperatorSubject,
     ReferenceSubject,

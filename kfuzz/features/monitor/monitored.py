@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import MONITORED, BoundKernel, declared, fit
-from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import BindingError, UsageError, suggestion
 from kfuzz.core.finding import Target
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
+from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.gate import (

@@ -15,7 +15,7 @@ from kfuzz.cli.settings import option
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.errors import UsageError
 from kfuzz.core.features import with_home
-from kfuzz.report.files import require_writable, write_or_raise
+from kfuzz.report.files import require_writable
 
 # Not as a module of its own: what is pickled there is read here.
 _PROGRAM: Final = "from kfuzz.features.observe.watching import run; run()"
@@ -80,6 +80,7 @@ def _run(script: Path, arguments: list[str], folder: Path) -> int:
 
 def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int:
     """Write the bindings, and tell what they are."""
+    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.observe.watching import read
     from kfuzz.features.observe.writing import bindings, guess, is_bound
 

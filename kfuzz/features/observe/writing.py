@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, kernel
-from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError
 from kfuzz.core.features import needed
+from kfuzz.features.examining import operator_named
 from kfuzz.features.observe.watching import (
     Callee,
     Seen,

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -215,7 +215,7 @@ class KernelProver:
         changed = False
         for number, storages in written.items():
             for place, launch in enumerate(calls[number].launches):
-                made_ = launch.unknown_in(storages)
+                made_ = _unknown_in(launch, storages)
                 changed |= made_ is not launch
                 calls[number].launches[place] = made_
         return changed
@@ -927,3 +927,14 @@ def serve(connection: Connection) -> None:
         except Exception:  # whatever a kernel raises: it rejects the case
             made = None
         connection.send(made)
+
+
+def _unknown_in(launch: Launch, storages: Collection[int]) -> Launch:
+    """Return a launch where nothing is known of integers in some storages."""
+    arguments = {
+        name: replace(a, below=None, ignored=None)
+        if isinstance(a, TensorArgument) and a.storage in storages
+        else a
+        for name, a in launch.arguments.items()
+    }
+    return replace(launch, arguments=arguments)

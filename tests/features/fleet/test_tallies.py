@@ -1,5 +1,6 @@
 """What the units of a kernel come to together: what one of them compared counts."""
 
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -9,7 +10,7 @@ from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import Compared, State, Verdict
 from kfuzz.features.fleet.driver import added, closed
-from tests.helpers.events import UNDECIDED, finished
+from tests.helpers.events import LARGEST, SEARCHED, UNDECIDED, finished
 from tests.helpers.findings import finding
 
 OPEN = {"K-VAL-01": ContractTally(Verdict.UNDER_SPECIFIED, 3, 4)}
@@ -96,3 +97,19 @@ def test_what_was_not_confirmed_stays_open() -> None:
     )  # fmt: skip
     made, _ = together(found, WITHOUT_Y, findings=(flaky,))
     assert made.contracts["K-VAL-01"].verdict is Verdict.UNDER_SPECIFIED
+
+
+def test_what_units_searched_is_added_up_by_classes_of_sizes() -> None:
+    small, some, none, above = SEARCHED
+    larger = replace(some, above=65_536, most=1 << 22)
+    found = replace(none, cases=9, structures=2, lacks="")
+    units = [
+        finished(searched=SEARCHED, largest=LARGEST),
+        finished(searched=(small, found, larger, above), largest={"N": 5, "K": 7}),
+    ]
+    made, _ = together(*units)
+    assert [each.most for each in made.searched] == [256, 4096, 65_536, 1 << 22, None]
+    assert (made.searched[0].cases, made.searched[0].structures) == (422, 40)
+    assert (made.searched[2].cases, made.searched[2].lacks) == (9, "")
+    assert made.searched[-1].lacks == "the limit on the CPU"
+    assert made.largest == {"M": 65, "N": 4096, "K": 7}

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from kfuzz.cli.settings import drawn_seed
 from kfuzz.contracts.binding import BoundKernel, kernel
-from kfuzz.contracts.gradients.operators import operator_named
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import HarnessError, UsageError
@@ -20,6 +19,7 @@ from kfuzz.core.finding import Target
 from kfuzz.core.verdict import ATTRIBUTED
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
+from kfuzz.features.examining import operator_named
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.tables import Shown
 from kfuzz.targets.load import LoadedKernel, Source

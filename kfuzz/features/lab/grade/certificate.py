@@ -20,7 +20,7 @@ from kfuzz.core.budget import Budget
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.finding import host_fingerprint
-from kfuzz.core.verdict import ATTRIBUTED, Evidence, Verdict
+from kfuzz.core.verdict import ATTRIBUTED, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.features.lab.grade.statement import KernelStatement, Statement
 from kfuzz.features.lab.grade.statement_text import (
@@ -509,7 +509,7 @@ def result_of(statement: Statement) -> str:
         confirmed = any(fault.state in ATTRIBUTED for fault in kernel.findings)
         if confirmed or Verdict.VIOLATES in verdicts:
             return "FAILED"
-        thin = kernel.tried is not None and kernel.tried.evidence is Evidence.THIN
+        thin = kernel.tried is not None and kernel.tried.evidence == "thin"
         weak = weak or thin or standing_of(statement, kernel).level == 0
     return "WARNED" if weak else "PASSED"
 

@@ -186,7 +186,7 @@ class Grading:
             refusals=event.refusals,
             findings=tuple(_fault(f, listed) for f in event.findings),
             defects=listed,
-            tried=event.tried,
+            tried=event.tried and replace(event.tried, seconds=0.0),
             proof=event.proof,
         )
 

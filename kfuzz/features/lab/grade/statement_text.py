@@ -214,7 +214,7 @@ def statement_document(statement: Statement) -> dict[str, Any]:
                 "level": s.name,
                 "lacks": list(s.lacks),
                 "left_out": list(s.left_out),
-                **({"evidence": str(k.tried.evidence)} if k.tried else {}),
+                **({"evidence": k.tried.evidence} if k.tried else {}),
             }
             for k in statement.kernels
             if (s := standing_of(statement, k))

@@ -42,7 +42,7 @@ from kfuzz.features.lab.grade.statement import (
     read_calibration,
     read_statement,
 )
-from kfuzz.report.files import require_writable, write_or_raise
+from kfuzz.report.files import require_writable
 from kfuzz.store import files
 from kfuzz.targets import load
 
@@ -156,6 +156,7 @@ def grade(
     kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
+    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade.grading import Grading, resting_on
 
     started = time.monotonic()
@@ -212,6 +213,7 @@ def _certifier(
     """Return what writes a certificate; a key that cannot sign is said at once."""
     if file is None:
         return lambda made: None
+    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade import certificate as signing
     from kfuzz.features.lab.grade.certificate import attestation, canonical
 

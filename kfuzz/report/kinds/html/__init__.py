@@ -31,9 +31,11 @@ from kfuzz.report.tables import (
     barely,
     headline,
     is_known_only,
+    largest,
     matrix,
     nothing_compared,
     remarks,
+    size_of,
 )
 from kfuzz.report.text import one_line, page
 
@@ -207,11 +209,11 @@ def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
     if kernel.bursts:
         text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
         facts.append(("checks that are always on", text))
-    if not kernel.uncompared and (few := barely(kernel.tried)):
-        facts.append(("what conforms", few))
     return {
         "kernel": one_line(kernel.kernel),
         "facts": facts,
+        "sizes": [(size_of(tried), tried) for tried in kernel.searched],
+        "largest": largest(kernel),
         "remarks": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
     }
 

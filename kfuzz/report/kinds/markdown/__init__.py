@@ -6,11 +6,12 @@ from typing import Final
 
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.verdict import State, Verdict
+from kfuzz.report import tables
 from kfuzz.report.finding_view import Depth, finding_lines, view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import proof_summaries
-from kfuzz.report.tables import Gathered, Shown, barely, headline, nothing_compared
+from kfuzz.report.tables import Gathered, Shown, headline
 from kfuzz.report.text import code, fence, inert, rendered
 
 MAX_BYTES: Final = 1_000_000
@@ -64,7 +65,7 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
         return [n for n, t in kernel.contracts.items() if t.verdict in verdicts]
 
     conforming = str(len(having(Verdict.CONFORMS)))
-    if few := nothing_compared(kernel) or barely(kernel.tried):
+    if few := tables.nothing_compared(kernel) or tables.barely(kernel.tried):
         conforming += f" ({few})"
     return (
         kernel.kernel,
@@ -76,6 +77,7 @@ def _row(kernel: KernelFinished) -> tuple[str, ...]:
         str(kernel.cases),
         f"{kernel.cases_per_s:.1f}",
         f"{kernel.worst_ratio:.2g}",
+        " · ".join(tables.searched(kernel)),
     )
 
 
