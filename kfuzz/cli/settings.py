@@ -452,8 +452,8 @@ SETTINGS: Final[dict[str, Setting]] = {
             "max-time",
             DURATION,
             "For the search, from the first case on; start-up is not counted, nor are "
-            "findings reduced after it: 90, 90s, 10m, 1h, 1h30m. Default: the profile's; 60s without one, and without "
-            "limit if --max-cases is given.",
+            "findings reduced after it: 90, 90s, 10m, 1h, 1h30m. Default: the "
+            "profile's; 60s without one, and without limit if --max-cases is given.",
             "60s",
             {"pr": "5m", "nightly": "3h"},
             repeated=True,
