@@ -85,7 +85,7 @@ def planted(
 
 def small(runner: InProcess, ranks: Collection[int]) -> list[Case]:
     """Return small cases of some ranks, as a search draws them."""
-    cases = drawn(runner.loaded.kernel, 200, budget="interpret")
+    cases = drawn(runner.loaded.kernel, 400, budget="interpret")
     return [c for c in cases if rank(c) in ranks and c.elements < 2000]
 
 

@@ -257,7 +257,9 @@ DROPPED = replace(x_case("ramp", (8, 64)), scalars={"p": 0.5, "seed": 12345})
 @pytest.mark.parametrize("whose", ["input", "result", "buffer"])
 def test_a_choice_that_follows_an_address_is_charged(whose: str) -> None:
     """Every mask is a right one; which it is depends on where something lies."""
-    report = judged(ops.dropout, dropping(whose), DROPPED)
+    # An allocator may give the second call the memory of the first one.
+    reports = (judged(ops.dropout, dropping(whose), DROPPED) for _ in range(8))
+    report = next(r for r in reports if r.failure is not None)
     assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
     free = judged(ops.dropout, dropping(whose), DROPPED, determinism="none")
     assert free.failure is None
