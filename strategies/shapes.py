@@ -288,12 +288,13 @@ class Plan:
     def wide(self) -> Weighted[str]:
         """Which dimension gets the large sizes: in a third of cases another one.
 
-        None of those that are always small, or follow from others.
+        One of the last two of a tensor: leading ones mostly cost a program each. None
+        that is always small, or follows from others.
         """
         computed = self.shape_class.computed if self.shape_class else frozenset()
         short = (n for n, r in self.ranges.items() if (r.greatest or _MEDIUM) < _SMALL)
-        left_out = {self.large, *computed, *short}
-        others = tuple(n for n in self.ranges if n not in left_out)
+        last = {n for names in self.axes.values() for n in names[-2:]}
+        others = tuple(sorted(last - {self.large, *computed, *short}))
         return weighted((self.large or "",) * max(1, 2 * len(others)) + others)
 
     def draw(
