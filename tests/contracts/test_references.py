@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -280,9 +280,6 @@ def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> N
     def fails(case: Case) -> bool:
         return runner.evaluator.judge(case, Depth.SEARCH).failure is not None
 
-    def first(cases: Sequence[Case]) -> int | None:
-        return next((i for i, case in enumerate(cases) if fails(case)), None)
-
     failing = next(c for c in drawn(kernel, 60, budget="interpret") if fails(c))
 
     def accepts(case: Case) -> bool:
@@ -290,7 +287,7 @@ def test_a_wrong_kernel_is_found_and_its_minimum_is_a_valid_case(kind: str) -> N
         return kept and kernel.operator.accepts(case, kernel.declaration)
 
     least, _ = reduce_case(
-        runner.pin(failing), first, accepts, deadline=math.inf,
+        runner.pin(failing), fails, accepts, deadline=math.inf,
         fitted=partial(fitted, kernel.operator),
     )  # fmt: skip
     assert accepts(least)

@@ -111,7 +111,7 @@ def test_it_ends_one_above_the_threshold_at_a_few_values(
 def test_a_slow_failing_case_is_confirmed_and_small(tmp_path: Path) -> None:
     """Most of what fails takes longer than a second."""
     events = searched(
-        f"{file_of(tmp_path)}::slow", max_time=25.0, max_findings=1, seed=3,
+        f"{file_of(tmp_path)}::slow", max_time=60.0, max_findings=1, seed=3,
         contracts=("K-VAL-*",),
     )  # fmt: skip
     [finding] = found(events)
