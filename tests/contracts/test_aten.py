@@ -73,7 +73,7 @@ def test_the_shadow_gives_what_torch_gives_in_float64(name: str) -> None:
     assert not ROWS[name].suite
     kernel = bound(name, overload(name), name=name)
     decided = 0
-    for case in drawn(kernel, 24):
+    for case in drawn(kernel, 20):
         cpu = torch.device("cpu")
         values = {n: logical_values(case, n, cpu) for n in case.tensors}
         problem = pose(kernel.operator, case, values, kernel.declaration)
