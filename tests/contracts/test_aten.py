@@ -74,6 +74,8 @@ def test_the_shadow_gives_what_torch_gives_in_float64(name: str) -> None:
     kernel = bound(name, overload(name), name=name)
     decided = 0
     for case in drawn(kernel, 24):
+        if not all(case.dims.values()):  # torch itself may refuse it
+            continue
         cpu = torch.device("cpu")
         values = {n: logical_values(case, n, cpu) for n in case.tensors}
         problem = pose(kernel.operator, case, values, kernel.declaration)
