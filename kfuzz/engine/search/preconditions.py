@@ -38,8 +38,8 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.targets.forms import Launch
 from kfuzz.targets.load import LoadedKernel, file_of_module, home_of, mentions
 
-WORKER_BYTES: Final = 1 << 30
-"""What the children of one worker take, about."""
+# What the children of one worker take, about.
+_WORKER_BYTES: Final = 1 << 30
 
 
 def require(config: RunConfig, backend: DeviceBackend) -> None:
@@ -77,8 +77,7 @@ def jobs_of(config: RunConfig, backend: Backend, kernels: int) -> int:
     if backend.on.has.asynchronous:
         each = most // (PROCESSORS_EACH * devices)
         most = devices * max(min(each, SHARING), 1)
-    if (free := free_memory()) is not None:
-        most = min(most, max(free // WORKER_BYTES, 1))
+    most = max(min(most, (free_memory() or 1 << 60) // _WORKER_BYTES), 1)
     wanted = config.jobs or most
     if config.scale is Scale.LARGE:  # the memory of a device is enough for one
         wanted = min(wanted, devices)

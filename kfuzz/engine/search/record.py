@@ -180,6 +180,7 @@ class Record:
         largest: largest size of each dimension in cases that decided a contract.
         baselines: by kind, on how many cases one was tried and on how many rejected.
         notices: what a person should know, and whether it was reported.
+        lock: held while what workers of the kernel share is changed.
     """
 
     classes: frozenset[str]
@@ -212,7 +213,7 @@ class Record:
     _idle: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, str] = field(default_factory=dict)
     _failing: Counter[tuple[str, Kind, str, str]] = field(default_factory=Counter)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def useless_dtypes(self) -> frozenset[str]:
@@ -371,7 +372,7 @@ class Record:
 
     def note(self, text: str) -> None:
         """Count something suspicious that violates nothing."""
-        with self._lock:
+        with self.lock:
             self._notes[text] += 1
 
     def notice(self, text: str) -> None:
@@ -380,7 +381,7 @@ class Record:
 
     def unreported(self) -> list[str]:
         """Return the notices not reported yet, and count them as reported."""
-        with self._lock:
+        with self.lock:
             texts = [text for text, reported in self.notices.items() if not reported]
             self.notices.update(dict.fromkeys(texts, True))
         return texts

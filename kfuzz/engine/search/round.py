@@ -1,7 +1,6 @@
 """One round of one kernel: its cases are judged until one shows something new."""
 
 import math
-import random
 import threading
 import time
 from collections import Counter, deque
@@ -15,11 +14,10 @@ from typing import Final
 
 from hypothesis.strategies import SearchStrategy
 
-from kfuzz.contracts.binding import BoundKernel, sized
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
-from kfuzz.core.random_streams import Purpose, generator
+from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     CaseReport,
@@ -80,7 +78,6 @@ class KernelSearch:
 
     Attributes:
         workers: all that search this kernel, itself among them.
-        lock: held while what they share is changed.
         reducing: symptoms of findings that are being taken to their minimum.
         rounds: rounds given.
         unfiltered: rounds of batches in a row in which none could be prefiltered.
@@ -145,7 +142,6 @@ class KernelSearch:
     large: bool = False
     overflow: str = ""
     workers: list["KernelSearch"] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
     reducing: set[tuple[object, ...]] = field(default_factory=set)
     numbers: Iterator[int] = field(default_factory=count)
     number: int = 0
@@ -205,13 +201,13 @@ class KernelSearch:
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case showed."""
-        with self.lock:
+        with self.record.lock:
             self.watch(case)
             self.record.take(case, report, self._since_marked())
 
     def learn_batch(self, batch: Burst, made: Screened) -> None:
         """Count what the items of a batch showed that passed; suspects are cases."""
-        with self.lock:
+        with self.record.lock:
             self.watch(batch.case)
             self.record.take_batch(batch, made, self._since_marked())
 
@@ -241,15 +237,14 @@ class KernelSearch:
 
     def drop(self, finding: Finding) -> None:
         """Count a finding no more in an earlier form."""
-        with self.lock:
+        with self.record.lock:
             if self.findings.get(finding.id) is finding:
                 del self.findings[finding.id], self.paths[finding.id]
 
     def keep(self, finding: Finding, path: Path) -> None:
         """Count a finding that is stored among those of the run."""
-        with self.lock:
-            self.findings[finding.id] = finding
-            self.paths[finding.id] = str(path)
+        self.findings[finding.id] = finding
+        self.paths[finding.id] = str(path)
 
     def has_seen(self, symptom: tuple[object, ...]) -> bool:
         """Whether some finding shows so."""
@@ -450,7 +445,7 @@ class Round:
         `apart` tells apart what is counted by itself.
         """
         symptom = (*failure.signature(self._kernel.name).symptom, *apart)
-        with self._kernel.lock:
+        with self._kernel.record.lock:
             self._kernel.symptoms[symptom] += 1
             return is_diagnosed(self._kernel.symptoms[symptom])
 
@@ -473,7 +468,7 @@ class Round:
         kernel = self._kernel
         assert report.failure is not None
         symptom = report.failure.signature(kernel.name).symptom
-        with kernel.lock:
+        with kernel.record.lock:
             if symptom in kernel.shown or kernel.has_seen(symptom):
                 return False
             kernel.shown.add(symptom)
@@ -529,10 +524,6 @@ DOUBLINGS: Final = 4
 # are better judged in full. Half of those after it are items of batches.
 JUDGED_FIRST: Final = 400
 
-SHARED: Final = 20
-"""Structures for which one compilation is to serve."""
-# What Triton specialises integers and pointers by.
-_UNIT: Final = 16
 # Suspects of one batch that are judged: a broken kernel breaks in every item, and
 # shows how in the first; a rare one has few.
 JUDGED: Final = 4
@@ -613,10 +604,9 @@ def prefilter_round(
     compiled = list(kernel.compiled)
     kernel.compiled.clear()
     for case in compiled:
-        for each in sharing(kernel.loaded.kernel, case):
-            # Without an end the cases do not follow from how long others take.
-            if time.monotonic() < end < math.inf:
-                made.take(groups.burst(each, items(each), each.seed))
+        # Without an end the cases do not follow from how long others take.
+        if time.monotonic() < end < math.inf:
+            made.take(groups.burst(case, items(case), case.seed))
     number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
     search_round(
         bursts(strategy, groups, members=items), made.take,
@@ -627,32 +617,6 @@ def prefilter_round(
     made.collect()
     done = kernel.record.batches > before or made.gave_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
-
-
-def sharing(kernel: BoundKernel, case: Case) -> Iterator[Case]:
-    """Yield a case, then others that mostly share what was compiled for it.
-
-    Triton compiles anew where an integer becomes 1 or divisible by 16 or ceases to be,
-    and kernels choose blocks by powers of two: sizes change within these.
-    """
-    yield case
-    draw = generator(case.seed, Purpose.BATCHES)
-    for _ in range(SHARED - 1):
-        sizes = {axis: _alike(n, draw) for axis, n in case.dims.items()}
-        made = sized(kernel.operator, case, sizes)
-        if kernel.operator.accepts(made, kernel.declaration):
-            yield made
-
-
-def _alike(n: int, draw: random.Random) -> int:
-    """Return a size of which compiled code mostly thinks as it does of another."""
-    if n < 3:
-        return n
-    top = 1 << (n - 1).bit_length()
-    made = draw.randint(top // 2 + 1, top)
-    if n % _UNIT == 0:
-        return -(-made // _UNIT) * _UNIT
-    return made - (made % _UNIT == 0)
 
 
 class BatchRound:

@@ -533,7 +533,6 @@ class Sandbox(Closing):
         self._called_before = False
         self._first_took = 0.0
         self._given = Given()
-        self._carriers: dict[str, Carrier] = {}
 
     @property
     def containment(self) -> Containment:
@@ -613,54 +612,47 @@ class Sandbox(Closing):
         rooms = ArgumentRooms(tensors, self.limits.result_bytes)
         most = max(_SMALL_RESULTS, _RESULT_FACTOR * rooms.nbytes)
         nbytes = min(most, self.limits.result_bytes)
-        carried = self._carrier("arguments", rooms.nbytes)
-        results = self._carrier("results", nbytes)
-        rooms.write(carried)
-        request = {
-            "do": "call",
-            "rooms": rooms.told,
-            "tensors": rooms.tensors,
-            "named": list(named),
-            "poison": str(poison),
-            "around": asdict(around),
-        }
-        began = time.monotonic()
-        patience = self.patience(predicted)
-        left = max(self.until() - began, 0.0)
-        given = [carried.descriptor, results.descriptor]
-        self._kept.ask(request, min(patience, left + _AFTERWARDS), given)
-        answer = self._kept.answer()
-        seconds = time.monotonic() - began
-        if isinstance(answer, Ended):
-            self.fresh()
-            if answer.end is End.HANG and seconds < patience:
-                self.cut_off += 1
-                text = f"was cut off after {seconds:.0f} s: the time was up"
-                answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
-            return Called(ended=answer, seconds=seconds)
-        if not self._called_before:
-            self._first_took = max(self._first_took, seconds)
-        self._called_before = True
+        with (
+            Carrier("arguments", rooms.nbytes) as carried,
+            Carrier("results", nbytes) as results,
+        ):
+            rooms.write(carried)
+            request = {
+                "do": "call",
+                "rooms": rooms.told,
+                "tensors": rooms.tensors,
+                "named": list(named),
+                "poison": str(poison),
+                "around": asdict(around),
+            }
+            began = time.monotonic()
+            patience = self.patience(predicted)
+            left = max(self.until() - began, 0.0)
+            given = [carried.descriptor, results.descriptor]
+            self._kept.ask(request, min(patience, left + _AFTERWARDS), given)
+            answer = self._kept.answer()
+            seconds = time.monotonic() - began
+            if isinstance(answer, Ended):
+                self.fresh()
+                if answer.end is End.HANG and seconds < patience:
+                    self.cut_off += 1
+                    text = f"was cut off after {seconds:.0f} s: the time was up"
+                    answer = Ended(End.UNAVAILABLE, "time", text, answer.output)
+                return Called(ended=answer, seconds=seconds)
+            if not self._called_before:
+                self._first_took = max(self._first_took, seconds)
+            self._called_before = True
 
-        def made(answer: dict[str, Any]) -> Called:
-            rooms.read(carried)
-            given = self._given
-            told = answer["returned"]
-            return Called(returned(told, results, tensors, self.device, given))
+            def made(answer: dict[str, Any]) -> Called:
+                rooms.read(carried)
+                given = self._given
+                told = answer["returned"]
+                return Called(returned(told, results, tensors, self.device, given))
 
-        called = _read(answer, made)
-        if called.spoilt:
-            self.fresh()
-        return replace(called, seconds=seconds)
-
-    def _carrier(self, name: str, nbytes: int) -> Carrier:
-        """Return shared memory of a size, the last call's where that had as much."""
-        held = self._carriers.get(name)
-        if held is None or held.nbytes != max(nbytes, 1):
-            if held is not None:
-                held.close()
-            held = self._carriers[name] = Carrier(name, nbytes)
-        return held
+            called = _read(answer, made)
+            if called.spoilt:
+                self.fresh()
+            return replace(called, seconds=seconds)
 
     def patience(self, predicted: float = 0.0) -> float:
         """Return the seconds after which the next call counts as a hang."""
@@ -773,8 +765,6 @@ class Sandbox(Closing):
             self._end_spares()
         self._kept = self._opened = None
         self._given.clear()
-        while self._carriers:
-            self._carriers.popitem()[1].close()
 
     def _end(self, kept: Kept | None) -> None:
         """End a child without waiting: a driver takes long to take a context down."""
