@@ -290,9 +290,8 @@ class Campaign:
 
     def _join(self, kernel: KernelSearch, device: str) -> None:
         """Have another worker search a kernel."""
-        made = kernel.joined(
-            self._runner(kernel.loaded, kernel.budget, device, lambda: made)
-        )
+        runner = self._runner(kernel.loaded, kernel.budget, device, lambda: made)
+        made = kernel.joined(runner)
         self.workers.append(made)
 
     def shares_time(self) -> bool:
@@ -504,7 +503,7 @@ class Campaign:
                 simplest=not size.rounds or drawing == math.inf,
             )  # fmt: skip
             if time.monotonic() >= began + drawing:
-                cut_at = kernel.record.cases - before
+                cut_at = this_round.cases
             # Tall ones are too slow in batches, and larger ones too large.
             few = replace(size.budget, tall=0)
             quick = quick and few.elements <= kernel.budget.elements

@@ -271,6 +271,7 @@ class Round:
     Attributes:
         found: the case and report that ended it, if one did.
         error: what kept kfuzz from judging, if anything did.
+        cases: how many it has judged; the record counts those of other workers too.
     """
 
     def __init__(
@@ -281,6 +282,7 @@ class Round:
         self._deadline = deadline
         self.found: tuple[Case, CaseReport] | None = None
         self.error: KfuzzError | None = None
+        self.cases = 0
 
     @property
     def over(self) -> bool:
@@ -377,9 +379,9 @@ class Round:
             return report
         line = next((f" at {a.line}" for a in failure.accesses if a.line), "")
         text = f"offsets overflow 32 bits beyond 2^31 elements{line}"
-        self._kernel.overflow = self._kernel.overflow or text
-        limit = self._kernel.overflow, _OFFSETS
-        return CaseReport({}, refusal=limit[0], limit=limit)
+        first = self._kernel.workers[0]  # for all of them it is one limit
+        first.overflow = first.overflow or text
+        return CaseReport({}, refusal=first.overflow, limit=(first.overflow, _OFFSETS))
 
     def _note_open_call(self, case: Case, seconds: float) -> None:
         """Have it printed that a call was cut off that may hang.
@@ -451,6 +453,7 @@ class Round:
 
     def learn(self, case: Case, report: CaseReport) -> None:
         """Count what a case teaches."""
+        self.cases += 1
         self._kernel.learn(case, report)
 
     def _located(self, case: Case, report: CaseReport) -> tuple[Case, CaseReport]:

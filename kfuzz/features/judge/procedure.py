@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -694,10 +694,12 @@ class Judging:
             problem: the reference, where it was opened before on this device.
         """
         self._config = config
-        self._opened = opened
         self._start = config.started or time.monotonic()
         self._backend, devices = resolve(config.device)
         self._device = devices[0]
+        device = self._device if self._backend.has.native else self._backend.name
+        self._zygote = None if opened else zygote_for(device)
+        self._opened = opened or partial(Candidate, zygote=self._zygote)
         self._problem = problem
         self._judged: Judged | None = None
         self._containment = Containment(())
@@ -718,22 +720,13 @@ class Judging:
         """
         if not os.path.isfile(self._config.candidate):
             raise UsageError("no such file", where=str(self._config.candidate))
-        reuse_memory()
-        with ExitStack() as stack:
-            if self._opened is None:
-                native = self._backend.has.native
-                device = self._device if native else self._backend.name
-                zygote = stack.enter_context(zygote_for(device))
-                self._opened = partial(Candidate, zygote=zygote)
-            yield from self._events(stop)
+        with self._zygote or nullcontext():
+            if self._problem is None:
+                self._problem = self._opened_problem()
+            problem = self._problem
+            if problem and problem.reference is not None and not problem.audit.faults:
+                yield from self._search(problem.reference, problem.audit, stop)
         self._elapsed = time.monotonic() - self._start
-
-    def _events(self, stop: threading.Event) -> Iterator[Event]:
-        if self._problem is None:
-            self._problem = self._opened_problem()
-        problem = self._problem
-        if problem and problem.reference is not None and not problem.audit.faults:
-            yield from self._search(problem.reference, problem.audit, stop)
 
     def _opened_problem(self) -> PosedProblem | None:
         """Return the problem; None where opening it takes longer than an import may."""
@@ -752,7 +745,6 @@ class Judging:
         self, reference: Reference, audit: Audit, stop: threading.Event
     ) -> Iterator[Event]:
         config = self._config
-        assert self._opened is not None
         # A candidate judged on it before may have left it with other weights.
         reference.use_drawn(drawn=False)
         stated = {

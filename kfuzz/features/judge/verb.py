@@ -159,7 +159,7 @@ def judge(
     inside = all(path.is_relative_to(project.root) for path in files)
     outside = "" if inside else f"{reference}::{candidate}"  # what --target takes
 
-    from kfuzz.features.judge.procedure import JudgeConfig, Judging
+    from kfuzz.features.judge.procedure import JudgeConfig, Judging, reuse_memory
     from kfuzz.features.judge.sandbox.contain import Limits
     from kfuzz.report import json_report
 
@@ -171,6 +171,7 @@ def judge(
     elif max_cases is None:
         max_cases = DEFAULT_CASES
 
+    reuse_memory()
     judging = Judging(
         JudgeConfig(
             reference=reference,

@@ -200,7 +200,7 @@ class Kept:
         if self.ended is None and self._answered == self._sent:
             self._look()
             # One that was ended closed its connection.
-            if self.ended is None and select.select([self._channel], [], [], 0)[0]:
+            if self.ended is None and self._is_readable():
                 self._unasked()
         if self.ended is not None:
             return
@@ -244,6 +244,11 @@ class Kept:
                     return answer
                 self._unasked()
         return self.ended
+
+    def _is_readable(self) -> bool:
+        poll = select.poll()  # select takes no descriptor above 1,023
+        poll.register(self._channel.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def _unasked(self) -> None:
         """End one that sent, or closed, without being asked."""

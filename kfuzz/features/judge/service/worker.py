@@ -31,7 +31,7 @@ from kfuzz.features.judge.kernelbench.reference import (
     open_problem,
 )
 from kfuzz.features.judge.outcome import Judgement
-from kfuzz.features.judge.procedure import JudgeConfig, Judging
+from kfuzz.features.judge.procedure import JudgeConfig, Judging, reuse_memory
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.service.judge import Ruling
@@ -120,6 +120,7 @@ class Worker:
         # It is never written: where the system hides no file, there is none to read.
         self._reference = folder / "problem.py"
         backend, devices = resolve(self._device)
+        reuse_memory()
         self._problem = open_problem(self._reference, devices[0], backend, reference)
         return {"faults": list(self._problem.audit.faults)}
 
