@@ -19,7 +19,7 @@ from kfuzz.cli.settings import (
     shared,
     targets_argument,
 )
-from kfuzz.cli.streams import ExitCode, print_report
+from kfuzz.cli.streams import ExitCode, print_report, stopping
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import NothingToRunError, UsageError, suggestion
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
@@ -241,6 +241,14 @@ def show(
     ],
     corpus: CorpusOption = None,
     format: FormatOption = "text",
+    locate: Annotated[
+        bool,
+        option(
+            "--locate",
+            "First look for the line of source that it comes from, for up to 3 "
+            "minutes, and keep it; see `kfuzz run --locate`.",
+        ),
+    ] = False,
 ) -> int:
     """Show everything about one finding, and what is proved of its kernel."""
     from kfuzz.report import json_report
@@ -251,6 +259,13 @@ def show(
 
     project = open_project(corpus)
     stored = project.store().find(id)
+    if locate:
+        from kfuzz.engine.config import ReplayConfig
+        from kfuzz.engine.search.locate import locate_stored
+
+        config = ReplayConfig(project.root, project.corpus, trusted=project.modules)
+        with stopping() as stop:
+            stored = locate_stored(stored, config, stopped=stop.is_set)
     found = stored.finding
     shown = Shown(found.target.node_id, found, str(stored.path))
     proof = kept_proof(project.corpus, found.target.node_id)

@@ -517,6 +517,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             option=("--prove/--no-prove",),
         ),
         Setting(
+            "locate",
+            FLAG,
+            "Name the line of source that a finding of a Triton kernel comes from, by "
+            "changing one expression at a time in the interpreter: after the search, "
+            "at most 20 s a finding.",
+            True,
+            option=("--locate/--no-locate",),
+        ),
+        Setting(
             "also-compile",
             VALUES_GPU_TARGETS,
             "GPUs for which Triton kernels are also compiled and checked against the "

@@ -309,6 +309,34 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Line:
+    """The line of source that a finding comes from.
+
+    Attributes:
+        file: its file, from the project's folder where it lies in that.
+        line: counted from 1.
+        certain: whether nothing else was found that it may come from.
+        evidence: what shows it, in a sentence.
+        column: where on the line, counted from 0.
+        source: the line as it was then.
+    """
+
+    UNSAID: ClassVar = ("column", "source")
+
+    file: str
+    line: int
+    certain: bool
+    evidence: str
+    column: int = 0
+    source: str = ""
+
+    def __str__(self) -> str:
+        """Return the place, how sure it is, and the evidence, in one line."""
+        sure = "certain" if self.certain else "probably"
+        return f"{self.file}:{self.line} ({sure}): {self.evidence}"
+
+
+@dataclass(frozen=True)
 class Finding:
     """A violation as it is stored: one folder in the corpus.
 
@@ -331,9 +359,10 @@ class Finding:
             output misses; that of the minimal one is the failure's own.
         mark: why it is known; None in other states.
         former: the ids that it had before it was shrunk further, oldest first.
+        line: the line of source that it comes from; None where that is not known.
     """
 
-    UNSAID: ClassVar = ("first_errors", "mark")
+    UNSAID: ClassVar = ("first_errors", "mark", "line")
 
     signature: Signature
     target: Target
@@ -352,6 +381,7 @@ class Finding:
     first_errors: ErrorMap | None = None
     mark: Mark | None = None
     former: tuple[str, ...] = ()
+    line: Line | None = None
 
     def __str__(self) -> str:
         """Return one line: what fails, its contract, state and id, then the values."""

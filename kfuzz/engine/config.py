@@ -47,6 +47,7 @@ class RunConfig:
         calibration: what `kfuzz calibrate` printed; None for what is kept of others.
         prove: whether kernels are proved meanwhile, where a solver is installed; None
             leaves that to what proves them.
+        locate: whether the lines of source that findings come from are looked for.
         also_compile: GPUs for which what kernels launch is also compiled, by the names
             of `kfuzz.execution.launches.building`.
         import_seconds: a limit on importing each of the users' files, beside that of
@@ -75,6 +76,7 @@ class RunConfig:
     replay: bool = False
     calibration: Path | None = None
     prove: bool | None = None
+    locate: bool = False
     also_compile: tuple[str, ...] = ()
     import_seconds: float | None = None
     started: float | None = None

@@ -4,6 +4,7 @@ import faulthandler
 import io
 import mmap
 import signal
+import time
 from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Signature
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
@@ -81,6 +83,15 @@ class Worker:
         evaluator = self._need()
         observed = observe(evaluator, case, times)
         return {"observed": observed, "spent": evaluator.spent}
+
+    def locate(
+        self, cases: list[Case], signature: Signature, seconds: float, root: str
+    ) -> Reply:
+        """Find the line that a failure of the first case comes from."""
+        from kfuzz.evaluation.locating import Locating  # seldom needed
+
+        made = Locating(self._need(), signature, Path(root))
+        return {"line": made.line(cases, time.monotonic() + seconds)}
 
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""

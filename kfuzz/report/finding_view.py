@@ -19,7 +19,7 @@ from typing import Final
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import Explanation, Finding, Target
+from kfuzz.core.finding import Explanation, Finding, Line, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, Access, ErrorMap, Failure, Feature, Kind, State
 from kfuzz.execution.device.backends import named
@@ -104,6 +104,17 @@ def _memory(access: Access) -> str:
     if access.count > 1:
         text += f" ({access.count} elements in all)"
     return text
+
+
+def line_lines(line: Line | None) -> tuple[str, ...]:
+    """Return the line that a finding comes from: place, source, caret, evidence."""
+    if line is None:
+        return ()
+    source = line.source.strip()
+    before = len(line.source) - len(line.source.lstrip())
+    caret = " " * max(line.column - before, 0) + "^"
+    place, _, evidence = one_line(str(line)).partition(": ")
+    return (f"{place}:", f"  {plain(source)}", f"  {caret}", evidence)
 
 
 # Where a kernel stands: file and line, as editors open them, and its packages.
@@ -464,6 +475,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     )
     cause = _cause(rest, finding.explanation, finding.case)
     yield _list("cause", cause, Depth.SHORT)
+    yield Part("line", line_lines(finding.line), Form.DRAWING, Depth.SHORT)
     yield _fact("hint", gpu_hint(finding), Depth.SHORT)
     yield _fact("contract", titled(signature.contract), Depth.SHORT)
     yield _fact("status", _status(finding, state), Depth.SHORT)

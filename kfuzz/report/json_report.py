@@ -88,6 +88,7 @@ def finding_summary(finding: Finding, path: str | Path) -> Document:
         "ratio": _finite(finding.failure.ratio),
         "input_elements": finding.input_elements,
         "nonzero_elements": finding.nonzero_elements,
+        "line": None if finding.line is None else asdict(finding.line),
     }
 
 

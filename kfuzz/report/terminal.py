@@ -19,7 +19,13 @@ from kfuzz.core.event import (
 )
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import UNCONFIRMED, State
-from kfuzz.report.finding_view import Depth, FindingView, finding_lines, view
+from kfuzz.report.finding_view import (
+    Depth,
+    FindingView,
+    finding_lines,
+    line_lines,
+    view,
+)
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.tables import Gathered, Shown, kernel_lines, overview, uncompared
 from kfuzz.report.text import counted, one_line, plain
@@ -159,6 +165,11 @@ class TerminalReport:
         if finding.id in self._replayed:  # as a replayed one
             self._replayed.discard(finding.id)
             self._done.add(finding.id)
+            return
+        if finding.id in self._done and finding.line is not None:
+            self._say(f"\nline of {finding.id}")
+            for line in line_lines(finding.line):
+                self._say(f"  {line}")
             return
         if finding.id in self._done:
             self._say(f"  the same failure as {finding.id} above")

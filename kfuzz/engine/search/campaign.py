@@ -58,6 +58,7 @@ from kfuzz.engine.search.found import (
     taken_to_minimum,
     to_reduce,
 )
+from kfuzz.engine.search.locate import located
 from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
@@ -333,6 +334,11 @@ class Campaign:
                 # Counted where all is reported, in order.
                 yield self.progress(made) if isinstance(made, KernelSearch) else made
             yield from self._finish()
+            if self.config.locate:
+                yield from located(
+                    self.kernels, self.backend, self.corpus, root=self.config.root,
+                    seconds=self.after or UNLIMITED_SECONDS, stopped=self.halt.is_set,
+                )  # fmt: skip
         except StorageError as error:
             refused = error  # what was seen is reported all the same
         finally:

@@ -19,7 +19,7 @@ from kfuzz.core.errors import (
     BuildError,
     HarnessError,
 )
-from kfuzz.core.finding import Finding, Fingerprint, host_fingerprint
+from kfuzz.core.finding import Finding, Fingerprint, Line, host_fingerprint
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.core.verdict import (
     ILLEGAL_ADDRESS,
@@ -29,6 +29,7 @@ from kfuzz.core.verdict import (
     Failure,
     Kind,
     Observed,
+    Signature,
     Verdict,
 )
 from kfuzz.engine.workers.children import (
@@ -378,6 +379,8 @@ HANG_FACTOR: Final = 50.0
 # A child's first call may build an extension or compile; that is no hang, unless it has
 # returned and a device alone is waited for.
 FIRST_SECONDS: Final = 120.0
+# For an answer that is to come by a given time.
+GRACE_SECONDS: Final = 2.0
 # A suspicion costs one kill and two fresh children, so it may come early.
 SUSPECT_SECONDS: Final = 3.0
 SUSPECT_FACTOR: Final = 20.0
@@ -700,6 +703,37 @@ class Runner:
             return Observed(problem=f"{raised.type}: {raised.message}")
         observed: Observed = reply["observed"]
         return observed
+
+    def line_of(
+        self, cases: Sequence[Case], signature: Signature, until: float
+    ) -> Line | None:
+        """Return the line of source that a failure comes from; None if unknown.
+
+        A fresh child looks for it, and is ended: it runs changed code.
+
+        Args:
+            cases: the failing one, with all values explicit, then others.
+            signature: of the failure.
+            until: `time.monotonic()` at which it ends.
+        """
+        if not self.children.apart:
+            return None
+        [peer] = self.children.fresh(1)
+        try:
+            seconds = until - time.monotonic()
+            peer.send(
+                {
+                    "do": "locate", "cases": cases, "signature": signature,
+                    "seconds": seconds, "root": str(self.place.root),
+                }
+            )  # fmt: skip
+            reply = self._reply(peer, FIRST_SECONDS, until=until + GRACE_SECONDS)
+        except (ChildTimeout, ChildDied, ChildRaised):
+            return None
+        finally:
+            peer.discard()
+        found: Line | None = reply["line"]
+        return found
 
     def submit(self, batch: Burst) -> None:
         """Ask for a batch to be prefiltered; `prefiltered` is to be called next.

@@ -111,13 +111,18 @@ def _result(shown: Shown, rule: int, root: Path, options: str) -> Document:
 
 
 def _location(shown: Shown, root: Path) -> Document:
-    """Return where the kernel is bound (3.28), as far as that is known."""
-    target = shown.finding.target
+    """Return the line that it comes from (3.28), else where the kernel is bound."""
+    target, found = shown.finding.target, shown.finding.line
     name = one_line(shown.kernel)
     place: Document = {
         "logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]
     }
-    if target.file:
+    if found is not None and not Path(found.file).is_absolute():
+        place["physicalLocation"] = {
+            "artifactLocation": {"uri": quote(found.file), "uriBaseId": _ROOT},
+            "region": {"startLine": found.line, "startColumn": found.column + 1},
+        }
+    elif target.file:
         place["physicalLocation"] = {
             "artifactLocation": {"uri": quote(target.file), "uriBaseId": _ROOT}
         }

@@ -1,0 +1,181 @@
+"""The line of source that a finding comes from, asked of a child of its own.
+
+Triton kernels alone are asked about, in Triton's interpreter: a finding of a GPU that
+does not show there has no line.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kfuzz.core.errors import KfuzzError
+from kfuzz.core.event import Event, FindingSaved
+from kfuzz.core.finding import Finding, Line
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import FAILING
+from kfuzz.engine.config import ReplayConfig
+from kfuzz.engine.confirm import is_by_chance
+from kfuzz.engine.replay import locate as load_kernel
+from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
+from kfuzz.engine.workers.zygotes import Backend, budget_for
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.targets.load import LoadedKernel
+
+SECONDS: Final = 20.0
+"""Of each finding of a run at most."""
+LONG_SECONDS: Final = 180.0
+"""Where a person waits for one."""
+# Drawn beside the minimum, by the most elements of a tensor: how many.
+_DRAWN: Final = ((1 << 6, 60), (1 << 8, 60), (1 << 12, 40))
+_INTERPRET: Final = "interpret"
+
+
+def is_locatable(finding: Finding) -> bool:
+    """Whether a line may be found for a finding as it stands."""
+    if finding.line is not None or finding.case.large or not finding.case.pinned:
+        return False
+    if is_by_chance(finding.signature) or finding.signature.kind in ENDS_CHILD:
+        return False
+    return finding.state in FAILING and not finding.target.reference
+
+
+def neighbours(loaded: LoadedKernel, finding: Finding) -> list[Case]:
+    """Return cases that a change is held against: the minimum first, then others."""
+    made = [finding.case, finding.first]
+    budget = budget_for(loaded.kernel, _INTERPRET)
+    for elements, number in _DRAWN:
+        few = replace(budget, elements=min(elements, budget.elements))
+        with suppress(KfuzzError):  # no shape of the domain is so small
+            strategy = strategy_of(loaded.kernel, few)
+            if strategy is not None:
+                search_round(
+                    strategy, made.append, cases=number, seed_value=elements,
+                    climb=False,
+                )  # fmt: skip
+    return made
+
+
+def line_of(
+    loaded: LoadedKernel,
+    finding: Finding,
+    backend: Backend,
+    *,
+    root: Path,
+    seconds: float,
+    stopped: Callable[[], bool],
+) -> Line | None:
+    """Return the line that a finding comes from; None where none is found.
+
+    Args:
+        loaded: its kernel.
+        finding: the finding, confirmed.
+        backend: where Triton kernels are interpreted.
+        root: the project.
+        seconds: how long that may take.
+        stopped: whether a signal asks to stop.
+    """
+    end = time.monotonic() + seconds
+    runner = runner_of(
+        loaded, backend, root=root, quiet=lambda: True,
+        expired=lambda: stopped() or time.monotonic() >= end,
+    )  # fmt: skip
+    with closing(runner), suppress(Stopped, KfuzzError):
+        return runner.line_of(neighbours(loaded, finding), finding.signature, end)
+    return None
+
+
+def locate(
+    found: Sequence[tuple[LoadedKernel, Finding]],
+    backend: Backend,
+    corpus: Corpus,
+    *,
+    root: Path,
+    seconds: float,
+    stopped: Callable[[], bool],
+) -> Iterator[tuple[Finding, Path]]:
+    """Yield findings as they are stored with their lines; those without are left out.
+
+    Args:
+        found: findings, each with its kernel.
+        backend: where they were found.
+        corpus: where they are kept.
+        root: the project.
+        seconds: how long that may take in all.
+        stopped: whether a signal asks to stop.
+    """
+    left = [(k, f) for k, f in found if is_locatable(f)]
+    if not left:
+        return
+    end = time.monotonic() + seconds
+    own = backend.name != _INTERPRET
+    used = Backend(_INTERPRET, isolate="process") if own else backend
+    with closing(used) if own else nullcontext():
+        for number, (loaded, finding) in enumerate(left):
+            fair = max(end - time.monotonic(), 0.0) / (len(left) - number)
+            if stopped() or fair <= 0:
+                return
+            line = line_of(
+                loaded, finding, used, root=root, seconds=min(fair, SECONDS),
+                stopped=stopped,
+            )  # fmt: skip
+            if line is not None:
+                yield kept(corpus, finding, line)
+
+
+def locate_stored(
+    stored: Stored, config: ReplayConfig, *, stopped: Callable[[], bool]
+) -> Stored:
+    """Return a stored finding with its line, which the corpus keeps, if one is found.
+
+    Raises:
+        KfuzzError: if the entry's kernel cannot be loaded.
+    """
+    finding = replace(stored.finding, line=None)
+    if not is_locatable(finding):
+        return stored
+    loaded = load_kernel(finding, config)
+    with closing(Backend(_INTERPRET, isolate=config.isolate)) as backend:
+        line = line_of(
+            loaded, finding, backend, root=config.root, seconds=LONG_SECONDS,
+            stopped=stopped,
+        )  # fmt: skip
+    if line is None:
+        return stored
+    made, path = kept(Corpus(config.corpus), finding, line)
+    return Stored(made, path)
+
+
+def kept(corpus: Corpus, finding: Finding, line: Line) -> tuple[Finding, Path]:
+    """Store the line of a finding, and return it as it is stored, and where."""
+
+    def with_line(stored: Finding | None) -> Finding:
+        return replace(stored or finding, line=line)
+
+    made = corpus.change(finding, with_line)
+    assert made is not None
+    return made, corpus.root / made.folder
+
+
+def located(
+    kernels: Iterable[Any], backend: Backend, corpus: Corpus, **more: Any
+) -> Iterator[Event]:
+    """Name the lines of what a campaign has found; arguments as of `locate`.
+
+    Args:
+        kernels: its searches, which get the findings as they are stored.
+        backend: where it ran.
+        corpus: where they are kept.
+        more: `root`, `seconds` and `stopped` of `locate`.
+    """
+    owners = {f.id: k for k in kernels for f in k.findings.values()}
+    found = [(owners[id].loaded, owners[id].findings[id]) for id in owners]
+    for finding, path in locate(found, backend, corpus, **more):
+        kernel = owners[finding.id]
+        kernel.keep(finding, path)
+        is_new = finding.id not in kernel.stored
+        yield FindingSaved(kernel.node_id, finding, str(path), is_new, "done")

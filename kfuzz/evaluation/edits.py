@@ -1,0 +1,792 @@
+"""Single changes of a kernel's source, each of one expression at one line.
+
+They are inverse to how kernels go wrong: a comparison has another sign, a guard gets
+the condition that its sibling has, an identity is that of its reduction, a cast goes
+away, a stride takes the place of a 1. Changed functions are compiled and put in the
+place of the user's in this process; no file is touched.
+"""
+
+import ast
+import inspect
+import linecache
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final
+
+# Packages whose functions are nobody's kernel.
+_FOREIGN: Final = frozenset({"kfuzz", "numpy", "torch", "triton"})
+# What holds functions: Triton's kernels, their tuners, classes of autograd.
+_HOLDING: Final = ("fn", "__wrapped__", "func", "function")
+_MOST_FUNCTIONS: Final = 64
+# Of two operands the first of these is the kind of the result.
+_KINDS: Final = (
+    "PTR", "ptr", "FLOAT", "float", "MASK", "mask", "INT", "int", "flag",
+)  # fmt: skip
+# Letters of an expression that are printed.
+_WORDS: Final = 70
+# Numbers that kernels spell out; a short form of one is near it.
+_KNOWN: Final = (
+    math.log2(math.e), math.log(2), math.log(10), 1 / math.log(10), math.log10(2),
+    math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), math.sqrt(math.pi),
+    2 / math.sqrt(math.pi), math.pi, 2 * math.pi, math.e, 0.044715, 1.702,
+)  # fmt: skip
+_NEUTRAL: Final = ("0.0", 'float("-inf")', 'float("inf")', "1.0")
+_COMPARED: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
+    ast.Lt: ("<=", ">", ">="), ast.LtE: ("<", ">=", ">"),
+    ast.Gt: (">=", "<", "<="), ast.GtE: (">", "<=", "<"),
+    ast.Eq: ("!=",), ast.NotEq: ("==",),
+}  # fmt: skip
+_CALCULATED: Final[dict[type[ast.operator], tuple[str, ...]]] = {
+    ast.Add: ("-", "*"), ast.Sub: ("+",), ast.Mult: ("/", "+", "//"),
+    ast.Div: ("*",), ast.FloorDiv: ("%",), ast.Mod: ("//",),
+    ast.BitAnd: ("|",), ast.BitOr: ("&",),
+}  # fmt: skip
+_SIBLINGS: Final = (
+    ("tl.max", "tl.min", "tl.sum"), ("tl.maximum", "tl.minimum"),
+    ("tl.exp", "tl.exp2"), ("tl.log", "tl.log2"), ("tl.sqrt", "tl.rsqrt"),
+    ("tl.argmax", "tl.argmin"), ("tl.sin", "tl.cos"), ("tl.cumsum", "tl.cumprod"),
+    ("tl.floor", "tl.ceil"), ("tl.sigmoid", "tl.exp"),
+)  # fmt: skip
+_WIDER: Final = {
+    "tl.float16": "tl.float32", "tl.bfloat16": "tl.float32", "tl.int32": "tl.int64",
+    "tl.float32": "tl.float64", "torch.float16": "torch.float32",
+    "torch.bfloat16": "torch.float32",
+}  # fmt: skip
+_FIXED: Final = frozenset(
+    {"ctx", "op", "ops", "annotation", "returns", "targets", "slice"}
+)
+# What a wrapper's own call may be changed in: nothing but a kernel or a tensor
+# follows from it.
+_OF_HOST: Final = frozenset(
+    {
+        "stride", "size", "numel", "dim", "cdiv", "next_power_of_2", "contiguous",
+        "reshape", "view", "transpose", "permute", "to", "float", "half", "max", "min",
+        "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "new_empty",
+        "new_zeros", "range", "len", "t",
+    }
+)  # fmt: skip
+
+
+# What takes an expression's place, its cost, and the part of it that differs.
+_Change = tuple[str, float] | tuple[str, float, ast.AST]
+
+
+@dataclass(eq=False)
+class Code:
+    """One function of the user's, as it can be changed.
+
+    Attributes:
+        function: the plain function.
+        jit: Triton's interpreted kernel around it; None for a function of the host.
+        tree: its definition, as it is compiled.
+        file: its source file.
+        lines: those that a traced call has run.
+        kinds: of the names in it, by the values that they had in that call.
+    """
+
+    function: FunctionType
+    jit: Any
+    tree: ast.FunctionDef
+    file: str
+    lines: set[int] = field(default_factory=set)
+    kinds: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    def put(self) -> None:
+        """Have the process run the tree as it is now.
+
+        Raises:
+            SyntaxError, ValueError, TypeError: if it does not compile.
+        """
+        module = ast.Module(body=[self.tree], type_ignores=[])
+        whole = compile(module, self.file, "exec")
+        if self.jit is not None:
+            made: dict[str, Any] = dict(self.jit.kwargs)
+            exec(whole, self.function.__globals__, made)
+            self.jit.rewritten_fn[self.function] = made[self.name]
+            return
+        code = next(
+            c
+            for c in whole.co_consts
+            if isinstance(c, CodeType) and c.co_name == self.name
+        )
+        self.function.__code__ = code
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore the function at the end of the block."""
+        before, held = self.function.__code__, self._rewritten()
+        try:
+            yield
+        finally:
+            self.function.__code__ = before
+            if self.jit is not None:
+                self.jit.rewritten_fn[self.function] = held
+
+    def _rewritten(self) -> Any:
+        return None if self.jit is None else self.jit.rewrite()
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One expression, or statement, replaced by another.
+
+    Attributes:
+        code: the function that it is in.
+        parent: the node that has it.
+        place: the field, and the position in it where that is a list, else -1.
+        node: what is replaced.
+        text: what takes its place.
+        cost: how far it is from the original: the least is tried first.
+        spot: the part of what is replaced that differs; None for the whole.
+    """
+
+    code: Code
+    parent: ast.AST
+    place: tuple[str, int]
+    node: Any
+    text: str
+    cost: float
+    spot: Any = None
+
+    @property
+    def line(self) -> int:
+        """The line of what is replaced."""
+        return int((self.spot or self.node).lineno)
+
+    @property
+    def column(self) -> int:
+        """Where on the line that is."""
+        return int((self.spot or self.node).col_offset)
+
+    @property
+    def words(self) -> str:
+        """What takes the place of what."""
+        return f"with `{_short(self.text)}` for `{_short(_text(self.node))}`"
+
+    @contextmanager
+    def made(self) -> Iterator[bool]:
+        """Have the process run the changed function; whether it can."""
+        try:
+            made = ast.parse(self.text).body[0]
+        except SyntaxError:
+            yield False
+            return
+        new: Any = made.value if isinstance(made, ast.Expr) else made
+        if isinstance(self.node, ast.stmt) and isinstance(new, ast.expr):
+            new = made
+        for inner in ast.walk(new):
+            ast.copy_location(inner, self.node)
+        with self.code.kept():
+            self._set(new)
+            try:
+                self.code.put()
+                possible = True
+            except (SyntaxError, ValueError, TypeError):
+                possible = False
+            finally:
+                self._set(self.node)
+            yield possible
+
+    def _set(self, node: Any) -> None:
+        name, at = self.place
+        if at < 0:
+            setattr(self.parent, name, node)
+        else:
+            getattr(self.parent, name)[at] = node
+
+
+# Which functions there are, and what a call of them shows.
+
+
+def codes_of(function: Callable[..., Any]) -> list[Code]:
+    """Return the functions of a kernel that can be changed, the wrapper first.
+
+    They are what it refers to by name, of the user's own files.
+    """
+    made: list[Code] = []
+    seen: set[int] = set()
+    pieces: list[tuple[Any, Any]] = [(function, None)]
+    for piece, jit in pieces:
+        if id(piece) in seen or len(seen) > 16 * _MOST_FUNCTIONS:
+            continue
+        seen.add(id(piece))
+        if isinstance(piece, FunctionType):
+            if (piece.__module__ or "").partition(".")[0] not in _FOREIGN and (
+                code := _code(piece, jit)
+            ):
+                made.append(code)
+                names = _names(piece.__code__)
+                held = [piece.__globals__.get(name) for name in names]
+                closed = [c.cell_contents for c in piece.__closure__ or () if _full(c)]
+                pieces += [(each, None) for each in (*held, *closed)]
+        elif isinstance(piece, type):
+            own = (getattr(f, "__func__", f) for f in vars(piece).values())
+            pieces += [(f, None) for f in own if isinstance(f, FunctionType)]
+        elif not isinstance(piece, str | int | float):
+            kernel = piece if hasattr(piece, "rewritten_fn") else None
+            for name in _HOLDING:
+                inner = inspect.getattr_static(piece, name, None)
+                if inner is not None:
+                    pieces.append((inner, kernel))
+    return made[:_MOST_FUNCTIONS]
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def _full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _code(function: FunctionType, jit: Any) -> Code | None:
+    """Return a function with its tree; None where it has none that runs alike."""
+    file = function.__code__.co_filename
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return None
+    first = function.__code__.co_firstlineno
+    found = next(
+        (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            and node.name == function.__name__
+            and first in (node.lineno, *(d.lineno for d in node.decorator_list))
+        ),
+        None,
+    )
+    if found is None or function.__code__.co_freevars:
+        return None
+    found.decorator_list = []
+    if jit is not None:
+        try:
+            transformed = type(jit.rewriter).ast_transformer.visit(found)
+        except (AttributeError, ValueError):
+            return None
+        found = ast.fix_missing_locations(transformed)
+    return Code(function, jit, found, file)
+
+
+@contextmanager
+def traced(codes: Iterable[Code]) -> Iterator[None]:
+    """Note of functions which lines run in the block, and what their names hold."""
+    known = {(code.file, code.name): code for code in codes}
+
+    def entered(frame: FrameType, event: str, _: Any) -> Any:
+        where = frame.f_code.co_filename, frame.f_code.co_name
+        code = known.get(where)
+        if code is None:
+            return None
+
+        def ran(frame: FrameType, event: str, _: Any) -> Any:
+            code.lines.add(frame.f_lineno)
+            if event == "return":
+                for name, value in frame.f_locals.items():
+                    code.kinds.setdefault(name, _kind_of(value))
+            return ran
+
+        return ran
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _kind_of(value: Any) -> str:
+    """Return what a value is to a kernel; in capitals where it is a block."""
+    value = getattr(value, "value", value)  # a constexpr
+    if isinstance(value, bool):
+        return "flag"
+    if isinstance(value, int | float):
+        return "int" if isinstance(value, int) else "float"
+    if type(value).__module__.startswith("torch") and hasattr(value, "stride"):
+        return "tensor"
+    dtype = getattr(value, "dtype", None)
+    scalar = getattr(dtype, "scalar", None)
+    if scalar is None:
+        return ""
+    kind = "int" if scalar.is_int() else "float"
+    if scalar.is_ptr():
+        kind = "ptr"
+    elif scalar.is_int1():
+        kind = "mask"
+    return kind.upper() if getattr(value, "shape", ()) else kind
+
+
+# Which changes there are.
+
+
+def edits_of(codes: Iterable[Code]) -> list[Edit]:
+    """Return the changes of what a traced call has run, the least first."""
+    made: dict[tuple[int, str], Edit] = {}
+    for code in codes:
+        site = _Sites(code)
+        for edit in site.edits():
+            before = made.get((id(edit.node), edit.text))
+            if before is None or edit.cost < before.cost:
+                made[id(edit.node), edit.text] = edit
+    return sorted(made.values(), key=lambda e: e.cost)
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WORDS else f"{text[: _WORDS - 1]}…"
+
+
+def _called(node: ast.AST) -> str:
+    return _text(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _is_wrapper(node: ast.AST) -> bool:
+    """Whether a call is the interpreter's own, around what is assigned."""
+    return _called(node) == "interpreter_semantic.to_tensor"
+
+
+def _inner(node: ast.expr) -> str:
+    """Return an expression as an operand."""
+    text = _text(node)
+    plain = isinstance(
+        node, ast.Name | ast.Call | ast.Constant | ast.Subscript | ast.Attribute
+    )
+    return text if plain else f"({text})"
+
+
+class _Sites:
+    """The changes of one function."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._kernel = code.jit is not None
+        self._names: dict[str, list[str]] = {}
+        for name, kind in code.kinds.items():
+            self._names.setdefault(kind, []).append(name)
+        # What calls are given by one name, and the conditions there are.
+        self._given: dict[tuple[str, str], dict[str, None]] = {}
+        self._conditions: dict[str, None] = {}
+        nodes = list(ast.walk(code.tree))
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                for word in node.keywords:
+                    role = _called(node), word.arg or ""
+                    self._given.setdefault(role, {})[_text(word.value)] = None
+            if self.kind(node) in ("mask", "MASK") and isinstance(
+                node, ast.Compare | ast.BinOp
+            ):
+                self._conditions[_text(node)] = None
+        masks = dict.fromkeys((*self.named("MASK"), *self.named("mask")))
+        self._masks = [*masks, *(c for c in self._conditions if c not in masks)]
+
+    def named(self, *kinds: str) -> list[str]:
+        """Return the names of some kinds."""
+        return [name for kind in kinds for name in self._names.get(kind, ())]
+
+    def kind(self, node: ast.AST) -> str:
+        """Return the kind of an expression, as far as its form tells."""
+        match node:
+            case ast.Name(id=name):
+                return self._code.kinds.get(name, "")
+            case ast.Constant(value=bool()):
+                return "flag"
+            case ast.Constant(value=int()):
+                return "int"
+            case ast.Constant(value=float()):
+                return "float"
+            case ast.Compare():
+                return "MASK"
+            case ast.UnaryOp(operand=operand):
+                return self.kind(operand)
+            case ast.Subscript(value=value):
+                return self.kind(value)
+            case ast.IfExp(body=body):
+                return self.kind(body)
+            case ast.BinOp(left=left, op=op, right=right):
+                if isinstance(op, ast.Div):
+                    return "FLOAT"
+                both = self.kind(left), self.kind(right)
+                return next((k for k in _KINDS if k in both), "")
+            case ast.Call(func=func, args=args):
+                return self._kind_of_call(_text(func), args)
+        return ""
+
+    def _kind_of_call(self, name: str, args: list[ast.expr]) -> str:
+        last = name.rpartition(".")[2]
+        if last in ("arange", "program_id", "num_programs", "cdiv", "numel", "stride"):
+            return "INT" if last == "arange" else "int"
+        if last == "to":
+            return "INT" if args and ".int" in _text(args[0]) else "FLOAT"
+        if last in ("load", "sum", "max", "min", "dot", "exp", "log", "sqrt", "rsqrt"):
+            return "FLOAT"
+        if last in ("maximum", "minimum", "where", "abs", "zeros", "full", "sigmoid"):
+            return self.kind(args[-1]) or "FLOAT" if args else "FLOAT"
+        return "float" if last == "float" else ""
+
+    def edits(self) -> Iterator[Edit]:
+        """Yield the changes."""
+        yield from self._below(self._code.tree, self._code.tree.body, "body", ())
+
+    def _below(
+        self, parent: ast.AST, nodes: Any, name: str, above: tuple[ast.AST, ...]
+    ) -> Iterator[Edit]:
+        listed = isinstance(nodes, list)
+        for at, node in enumerate(nodes if listed else [nodes]):
+            if not isinstance(node, ast.AST):
+                continue
+            if isinstance(node, ast.stmt) and not self._ran(node):
+                continue
+            place = name, at if listed else -1
+            if isinstance(node, ast.expr | ast.stmt) and not _is_wrapper(node):
+                for text, cost, *spot in self._changes(node, above):
+                    if text and text != _text(node):
+                        yield Edit(self._code, parent, place, node, text, cost, *spot)
+            for inner, value in ast.iter_fields(node):
+                if inner in _FIXED:
+                    continue
+                if isinstance(node, ast.AugAssign) and inner == "target":
+                    continue
+                if (
+                    isinstance(node, ast.Call)
+                    and inner == "func"
+                    and not isinstance(value, ast.Attribute)
+                ):
+                    continue
+                if isinstance(value, ast.AST | list):
+                    yield from self._below(node, value, inner, (node, *above))
+
+    def _ran(self, node: ast.stmt) -> bool:
+        end = node.end_lineno or node.lineno
+        return any(line in self._code.lines for line in range(node.lineno, end + 1))
+
+    def _changes(self, node: Any, above: tuple[ast.AST, ...]) -> Iterator[_Change]:
+        parent = next((a for a in above if not _is_wrapper(a)), node)
+        if not self._kernel and not self._is_free(node, above):
+            return
+        match node:
+            case ast.Constant():
+                yield from self._constants(node, parent)
+            case ast.Name() | ast.Attribute():
+                yield from self._names_for(node, parent)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                for sign in _COMPARED.get(type(op), ()):
+                    yield f"{_text(left)} {sign} {_text(right)}", 1.0
+                for text in self._shifted(right):
+                    yield f"{_text(left)} {_text_of(op)} {text}", 1.4
+            case ast.BinOp():
+                yield from self._calculated(node)
+            case ast.UnaryOp(operand=operand):
+                yield _text(operand), 1.0
+            case ast.IfExp(body=body, orelse=orelse):
+                yield _text(body), 1.2
+                yield _text(orelse), 1.2
+            case ast.Subscript(value=value, slice=slice_):
+                if "[::-1]" in _text(node).replace(" ", ""):
+                    yield _text(value), 1.0
+                _ = slice_
+            case ast.Tuple(elts=[one, two]) if not isinstance(parent, ast.Subscript):
+                yield f"({_text(two)}, {_text(one)})", 1.5
+            case ast.Call():
+                yield from self._calls(node)
+            case ast.Assign(targets=[ast.Name(target)], value=value):
+                if isinstance(value, ast.Call) and _is_wrapper(value):
+                    value = value.args[0]
+                yield from self._assigned(target, value, above)
+            case ast.AugAssign(target=target, op=op, value=value):
+                for sign in _CALCULATED.get(type(op), ()):
+                    yield f"{_text(target)} {sign}= {_text(value)}", 1.0
+                yield "pass", 2.0
+        if isinstance(node, ast.expr):
+            yield from self._wrapped(node, parent)
+
+    def _is_free(self, node: ast.AST, above: tuple[ast.AST, ...]) -> bool:
+        """Whether nothing but arithmetic and launches follow from a host's node."""
+        outer = next((a for a in above if isinstance(a, ast.Call)), None)
+        if isinstance(node, ast.stmt):
+            return False
+        for call in filter(None, (node, outer)):
+            if not isinstance(call, ast.Call) or isinstance(call.func, ast.Subscript):
+                continue
+            if _called(call).rpartition(".")[2] not in _OF_HOST | {"setdefault"}:
+                return False
+        return True
+
+    def _constants(self, node: ast.Constant, parent: ast.AST) -> Iterator[_Change]:
+        value = node.value
+        if isinstance(value, bool):
+            yield str(not value), 1.5
+        elif isinstance(value, int):
+            for other, cost in ((value - 1, 1.2), (value + 1, 1.2), (0, 1.1), (1, 1.4)):
+                yield str(other), cost
+            if isinstance(parent, ast.BinOp):
+                for name in self.named("int"):
+                    yield name, 1.8
+            if isinstance(parent, ast.keyword) or self._is_value(parent):
+                for neutral in _NEUTRAL:
+                    yield neutral, 1.3
+        elif isinstance(value, float):
+            yield from self._numbers(value)
+
+    def _is_value(self, parent: ast.AST) -> bool:
+        return _called(parent) in ("tl.full", "tl.where", "tl.maximum", "tl.minimum")
+
+    def _numbers(self, value: float) -> Iterator[_Change]:
+        """Yield other numbers for one that is written down."""
+        for digits in (6, 5, 3):
+            short = float(f"{value:.{digits}g}")
+            if short != value:
+                yield repr(short), 0.8
+        for known in _KNOWN:
+            for sign in (1, -1):
+                if value != sign * known and abs(value / (sign * known) - 1) < 0.02:
+                    yield repr(sign * known), 0.7
+        for other, cost in (
+            (value - 1, 1.2), (value + 1, 1.2), (-value, 1.3), (2 * value, 1.6),
+            (value / 2, 1.6),
+        ):  # fmt: skip
+            yield repr(other), cost
+        for neutral in _NEUTRAL:
+            yield neutral, 1.3
+
+    def _names_for(self, node: Any, parent: ast.AST) -> Iterator[_Change]:
+        text = _text(node)
+        if text in _WIDER:
+            yield _WIDER[text], 1.0 if text != "tl.float32" else 2.2
+        if text in ("torch.float32", "torch.float64"):
+            for tensor in self.named("tensor"):
+                yield f"{tensor}.dtype", 1.2
+        if text.endswith(".dtype.element_ty"):
+            yield "tl.float32", 1.2
+        if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
+            return
+        kind = self.kind(node)
+        if kind:
+            for name in self.named(kind):
+                if name != text:
+                    yield name, 2.0
+        if kind == "int" and isinstance(parent, ast.BinOp | ast.Compare):
+            for shifted in self._shifted(node):
+                yield f"({shifted})", 1.6
+        if kind == "tensor" and isinstance(parent, ast.Call | ast.Assign):
+            yield f"{text}.contiguous()", 1.4
+
+    def _shifted(self, node: ast.expr) -> Iterator[str]:
+        if self.kind(node) in ("int", "INT", ""):
+            yield f"{_inner(node)} + 1"
+            yield f"{_inner(node)} - 1"
+
+    def _calculated(self, node: ast.BinOp) -> Iterator[_Change]:
+        left, right = node.left, node.right
+        one, two = _inner(left), _inner(right)
+        for sign in _CALCULATED.get(type(node.op), ()):
+            yield f"{one} {sign} {two}", 1.0
+        if isinstance(node.op, ast.FloorDiv):
+            yield f"({one} + {two} - 1) // {two}", 1.1
+        if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Mod):
+            yield f"{two} {_text_of(node.op)} {one}", 1.0
+        yield from self._hoisted(node)
+        # a * (1 / b), as a division is written that is to be fast.
+        if isinstance(node.op, ast.Mult):
+            inner = right
+            while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+                inner = inner.func.value
+            match inner:
+                case ast.BinOp(left=ast.Constant(value=1.0), op=ast.Div(), right=base):
+                    yield f"{one} / {_inner(base)}", 1.1
+
+    def _hoisted(self, node: ast.expr, depth: int = 0) -> Iterator[_Change]:
+        """Yield what is below an expression, in its place."""
+        below: list[ast.expr] = []
+        match node:
+            case ast.BinOp(left=left, right=right):
+                below = [left, right]
+            case ast.UnaryOp(operand=operand):
+                below = [operand]
+            case ast.Call(func=ast.Attribute(value=value), args=args) if _called(
+                node
+            ).partition(".")[0] not in ("tl", "torch", "triton", "math"):
+                below = [value]
+                if _called(node).endswith(".setdefault"):
+                    below = args[1:]
+            case ast.Call(args=args) if _called(node) not in ("tl.load", "tl.store"):
+                below = list(args)
+        for each in below:
+            if isinstance(each, ast.Starred | ast.Constant):
+                continue
+            yield _inner(each), 1.0 + 0.3 * depth
+            if depth < 3:
+                yield from self._hoisted(each, depth + 1)
+
+    def _calls(self, node: ast.Call) -> Iterator[_Change]:
+        name = _called(node)
+        yield from self._hoisted(node)
+        for family in _SIBLINGS:
+            if name in family:
+                for other in family:
+                    yield self._call(node, function=other), 1.0
+        if name == "float" and node.args:
+            for neutral in _NEUTRAL:
+                yield neutral, 1.1
+        args = [_text(a) for a in node.args]
+        for at in range(len(args) - 1):
+            if self._alike(node.args[at], node.args[at + 1]):
+                swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
+                yield self._call(node, args=swapped), 1.5, node.args[at]
+        if not self._kernel:
+            yield from self._strides(node)
+            return
+        words = {k.arg or "": _text(k.value) for k in node.keywords}
+        for word in words:
+            kept = {k: v for k, v in words.items() if k != word}
+            yield self._call(node, words=kept), 1.6
+            for other in self._given.get((name, word), ()):
+                yield self._call(node, words={**words, word: other}), 1.5
+        if name in ("tl.load", "tl.store"):
+            yield from self._masked(node, name, words)
+        if name in ("tl.maximum", "tl.minimum") and "propagate_nan" not in words:
+            more = {**words, "propagate_nan": "tl.PropagateNan.ALL"}
+            yield self._call(node, words=more), 1.3
+        if name == "tl.dot" and len(args) == 2:
+            for name in self.named("FLOAT"):
+                yield self._call(node, args=[*args, name]), 1.7
+
+    def _masked(
+        self, node: ast.Call, name: str, words: Mapping[str, str]
+    ) -> Iterator[_Change]:
+        """Yield a load or store with another mask, and what stands for the rest."""
+        siblings = [
+            text
+            for other in ("tl.load", "tl.store")
+            for text in self._given.get((other, "mask"), ())
+        ]
+        fills = dict.fromkeys((*self._given.get((name, "other"), ()), *_NEUTRAL))
+        if "mask" in words:
+            if name == "tl.load":
+                for fill in fills:
+                    yield self._call(node, words={**words, "other": fill}), 1.3
+            return
+        for mask in dict.fromkeys((*siblings, *self._masks)):
+            more = {**words, "mask": mask}
+            if name == "tl.store":
+                yield self._call(node, words=more), 1.3
+                continue
+            for fill in fills:
+                yield self._call(node, words={**more, "other": fill}), 1.3
+
+    def _strides(self, node: ast.Call) -> Iterator[_Change]:
+        """Yield what a stride of a wrapper may be instead."""
+        name = _called(node)
+        if name.endswith(".numel") and "torch.Size" in name:
+            for tensor in self.named("tensor"):
+                for axis in range(4):
+                    if f"{tensor}." in name:
+                        yield f"{tensor}.stride({axis})", 1.2
+        if name.endswith(".stride") and node.args:
+            base = name.removesuffix(".stride")
+            for axis in range(-2, 4):
+                yield f"{base}.stride({axis})", 1.4
+            for tensor in self.named("tensor"):
+                yield f"{tensor}.stride({_text(node.args[0])})", 1.6
+
+    def _alike(self, one: ast.expr, two: ast.expr) -> bool:
+        if isinstance(one, ast.Starred) or isinstance(two, ast.Starred):
+            return False
+        return type(one) is type(two) and self.kind(one) == self.kind(two)
+
+    def _call(
+        self,
+        node: ast.Call,
+        *,
+        function: str = "",
+        args: list[str] | None = None,
+        words: Mapping[str, str] | None = None,
+    ) -> str:
+        given = [_text(a) for a in node.args] if args is None else args
+        named = {k.arg or "": _text(k.value) for k in node.keywords}
+        named = named if words is None else dict(words)
+        parts = [*given, *(f"{k}={v}" if k else f"**{v}" for k, v in named.items())]
+        return f"{function or _called(node)}({', '.join(parts)})"
+
+    def _assigned(
+        self, target: str, value: ast.expr, above: tuple[ast.AST, ...]
+    ) -> Iterator[_Change]:
+        """Yield an assignment that keeps what the name had."""
+        if not self._kernel or not any(isinstance(a, ast.For) for a in above):
+            return
+        text = _inner(value)
+        yield f"{target} += {text}", 1.4
+        yield f"{target} = tl.maximum({target}, {_text(value)})", 1.5
+        yield f"{target} = tl.minimum({target}, {_text(value)})", 1.6
+
+    def _wrapped(self, node: ast.expr, parent: ast.AST) -> Iterator[_Change]:
+        """Yield an expression with something around it."""
+        kind, text = self.kind(node), _inner(node)
+        if not self._kernel or isinstance(node, ast.Constant):
+            return
+        if kind in ("MASK", "mask") and not isinstance(parent, ast.BinOp):
+            for mask in self._masks:
+                if mask != _text(node):
+                    yield f"{text} & ({mask})", 1.7
+        whole = isinstance(parent, ast.Call | ast.Assign | ast.AugAssign | ast.BinOp)
+        if kind not in ("FLOAT", "float") or not whole:
+            if kind in ("INT", "int") and isinstance(parent, ast.BinOp):
+                yield f"{text}.to(tl.int64)", 1.6
+            return
+        yield f"{text}.to(tl.float32)", 1.3
+        yield f"(-{text})", 1.6
+        yield f"tl.abs({text})", 1.6
+        of_call = _called(parent)
+        if of_call in ("tl.sum", "tl.max", "tl.min", "tl.exp") or isinstance(
+            parent, ast.AugAssign | ast.Assign
+        ):
+            for mask in self._masks:
+                for neutral in _NEUTRAL[:3]:
+                    yield f"tl.where({mask}, {text}, {neutral})", 2.2
+        if isinstance(parent, ast.Call | ast.Assign | ast.AugAssign) or not isinstance(
+            node, ast.Name
+        ):
+            for name in self.named("FLOAT", "float"):
+                if name == _text(node):
+                    continue
+                for sign, cost in (("*", 2.3), ("-", 2.3), ("+", 2.4), ("/", 2.5)):
+                    yield f"({text} {sign} {name})", cost
+
+
+def _text_of(op: ast.AST) -> str:
+    """Return the sign of an operator."""
+    made = ast.BinOp(ast.Name("a"), op, ast.Name("b"))  # type: ignore[arg-type]
+    if isinstance(op, ast.cmpop):
+        return (
+            _text(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))
+            .split(" ", 1)[1]
+            .rpartition(" ")[0]
+        )
+    return _text(made).split()[1]
+
+
+def relative(file: str, root: Path) -> str:
+    """Return a source file below a folder as a path from it, else as it is."""
+    try:
+        return str(Path(file).resolve().relative_to(root.resolve()))
+    except (OSError, ValueError):
+        return file
