@@ -27,6 +27,10 @@ _MOST_FUNCTIONS: Final = 64
 _KINDS: Final = (
     "PTR", "ptr", "FLOAT", "float", "MASK", "mask", "INT", "int", "flag",
 )  # fmt: skip
+# What is left out costs so much for each node, and a call of the user's own more.
+_EACH_NODE: Final = 0.04
+_OWN_CALL: Final = 0.6
+_DEEPEST: Final = 3
 # Letters of an expression that are printed.
 _WORDS: Final = 70
 # Numbers that kernels spell out; a short form of one is near it.
@@ -398,6 +402,18 @@ class _Sites:
                 self._conditions[_text(node)] = None
         masks = dict.fromkeys((*self.named("MASK"), *self.named("mask")))
         self._masks = [*masks, *(c for c in self._conditions if c not in masks)]
+        # Guards that stand nowhere: a block of indices below a size.
+        laid = (
+            _text(node)
+            for node in nodes
+            if isinstance(node, ast.Subscript) and self.kind(node) == "INT"
+        )
+        self._guards = [
+            f"{index} < {bound}"
+            for index in dict.fromkeys((*self.named("INT"), *laid))
+            for bound in self.named("int")
+            if f"{index} < {bound}" not in self._conditions
+        ]
 
     def named(self, *kinds: str) -> list[str]:
         """Return the names of some kinds."""
@@ -493,6 +509,10 @@ class _Sites:
                     yield f"{_text(left)} {sign} {_text(right)}", 1.0
                 for text in self._shifted(right):
                     yield f"{_text(left)} {_text_of(op)} {text}", 1.4
+                if self._kernel and self.kind(left) in ("FLOAT", "float"):
+                    for neutral in _NEUTRAL[:3]:
+                        yield f"{_text(left)} == {neutral}", 1.8
+                        yield f"{_text(left)} != {neutral}", 1.8
             case ast.BinOp():
                 yield from self._calculated(node)
             case ast.UnaryOp(operand=operand):
@@ -518,12 +538,20 @@ class _Sites:
                 yield "pass", 2.0
         if isinstance(node, ast.expr):
             yield from self._wrapped(node, parent)
+            if not self._kernel and not isinstance(node, ast.Starred):
+                yield from self._strides(node, parent)
 
     def _is_free(self, node: ast.AST, above: tuple[ast.AST, ...]) -> bool:
         """Whether nothing but arithmetic and launches follow from a host's node."""
         outer = next((a for a in above if isinstance(a, ast.Call)), None)
         if isinstance(node, ast.stmt):
             return False
+        if (
+            outer is not None
+            and isinstance(outer.func, ast.Subscript)
+            and isinstance(node, ast.Constant)
+        ):
+            return False  # a block's size: other tiles hide a fault
         for call in filter(None, (node, outer)):
             if not isinstance(call, ast.Call) or isinstance(call.func, ast.Subscript):
                 continue
@@ -535,6 +563,9 @@ class _Sites:
         value = node.value
         if isinstance(value, bool):
             yield str(not value), 1.5
+            if isinstance(parent, ast.If):
+                for tensor in self.named("tensor"):
+                    yield f"{tensor}.numel() > 0", 1.5
         elif isinstance(value, int):
             for other, cost in ((value - 1, 1.2), (value + 1, 1.2), (0, 1.1), (1, 1.4)):
                 yield str(other), cost
@@ -584,6 +615,8 @@ class _Sites:
             for name in self.named(kind):
                 if name != text:
                     yield name, 2.0
+        if kind == "int" and _called(parent) == "range":
+            yield "0", 1.4
         if kind == "int" and isinstance(parent, ast.BinOp | ast.Compare):
             for shifted in self._shifted(node):
                 yield f"({shifted})", 1.6
@@ -614,28 +647,17 @@ class _Sites:
                 case ast.BinOp(left=ast.Constant(value=1.0), op=ast.Div(), right=base):
                     yield f"{one} / {_inner(base)}", 1.1
 
-    def _hoisted(self, node: ast.expr, depth: int = 0) -> Iterator[_Change]:
-        """Yield what is below an expression, in its place."""
-        below: list[ast.expr] = []
-        match node:
-            case ast.BinOp(left=left, right=right):
-                below = [left, right]
-            case ast.UnaryOp(operand=operand):
-                below = [operand]
-            case ast.Call(func=ast.Attribute(value=value), args=args) if _called(
-                node
-            ).partition(".")[0] not in ("tl", "torch", "triton", "math"):
-                below = [value]
-                if _called(node).endswith(".setdefault"):
-                    below = args[1:]
-            case ast.Call(args=args) if _called(node) not in ("tl.load", "tl.store"):
-                below = list(args)
-        for each in below:
-            if isinstance(each, ast.Starred | ast.Constant):
-                continue
-            yield _inner(each), 1.0 + 0.3 * depth
-            if depth < 3:
-                yield from self._hoisted(each, depth + 1)
+    def _hoisted(self, node: ast.expr) -> Iterator[_Change]:
+        """Yield what is below an expression, in its place: the nearest cost least."""
+        size, own = _size(node), 0.0
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            own = _OWN_CALL if node.func.id not in ("min", "max") else 0.0
+        pieces = [(each, 0) for each in _operands(node)]
+        for each, depth in pieces:
+            if not isinstance(each, ast.Starred | ast.Constant):
+                yield _inner(each), 0.9 + _EACH_NODE * (size - _size(each)) + own
+            if depth < _DEEPEST:
+                pieces += [(below, depth + 1) for below in _operands(each)]
 
     def _calls(self, node: ast.Call) -> Iterator[_Change]:
         name = _called(node)
@@ -653,7 +675,6 @@ class _Sites:
                 swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
                 yield self._call(node, args=swapped), 1.5, node.args[at]
         if not self._kernel:
-            yield from self._strides(node)
             return
         words = {k.arg or "": _text(k.value) for k in node.keywords}
         for word in words:
@@ -685,28 +706,22 @@ class _Sites:
                 for fill in fills:
                     yield self._call(node, words={**words, "other": fill}), 1.3
             return
-        for mask in dict.fromkeys((*siblings, *self._masks)):
+        costs = dict.fromkeys(self._guards, 1.5)
+        costs |= dict.fromkeys((*siblings, *self._masks), 1.3)
+        for mask, cost in costs.items():
             more = {**words, "mask": mask}
             if name == "tl.store":
-                yield self._call(node, words=more), 1.3
+                yield self._call(node, words=more), cost
                 continue
             for fill in fills:
-                yield self._call(node, words={**more, "other": fill}), 1.3
+                yield self._call(node, words={**more, "other": fill}), cost
 
-    def _strides(self, node: ast.Call) -> Iterator[_Change]:
+    def _strides(self, node: ast.expr, parent: ast.AST) -> Iterator[_Change]:
         """Yield what a stride of a wrapper may be instead."""
-        name = _called(node)
-        if name.endswith(".numel") and "torch.Size" in name:
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Subscript):
             for tensor in self.named("tensor"):
-                for axis in range(4):
-                    if f"{tensor}." in name:
-                        yield f"{tensor}.stride({axis})", 1.2
-        if name.endswith(".stride") and node.args:
-            base = name.removesuffix(".stride")
-            for axis in range(-2, 4):
-                yield f"{base}.stride({axis})", 1.4
-            for tensor in self.named("tensor"):
-                yield f"{tensor}.stride({_text(node.args[0])})", 1.6
+                for axis in (0, 1, -1, -2):
+                    yield f"{tensor}.stride({axis})", 1.5
 
     def _alike(self, one: ast.expr, two: ast.expr) -> bool:
         if isinstance(one, ast.Starred) or isinstance(two, ast.Starred):
@@ -747,6 +762,8 @@ class _Sites:
             for mask in self._masks:
                 if mask != _text(node):
                     yield f"{text} & ({mask})", 1.7
+            for guard in self._guards:
+                yield f"{text} & ({guard})", 1.9
         whole = isinstance(parent, ast.Call | ast.Assign | ast.AugAssign | ast.BinOp)
         if kind not in ("FLOAT", "float") or not whole:
             if kind in ("INT", "int") and isinstance(parent, ast.BinOp):
@@ -770,6 +787,26 @@ class _Sites:
                     continue
                 for sign, cost in (("*", 2.3), ("-", 2.3), ("+", 2.4), ("/", 2.5)):
                     yield f"({text} {sign} {name})", cost
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    """Return what an expression may be without: operands, and what is called on."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.UnaryOp(operand=operand):
+            return [operand]
+        case ast.Call(func=ast.Attribute(value=value, attr=name), args=args):
+            if _text(value) not in ("tl", "torch", "triton", "math"):
+                return args[1:] if name == "setdefault" else [value]
+            return [] if name in ("load", "store") else list(args)
+        case ast.Call(args=args):
+            return list(args)
+    return []
+
+
+def _size(node: ast.AST) -> int:
+    return sum(isinstance(n, ast.expr) for n in ast.walk(node))
 
 
 def _text_of(op: ast.AST) -> str:

@@ -25,7 +25,7 @@ from kfuzz.core.finding import Line
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Failure, Signature
 from kfuzz.evaluation.calling import posed, unsupported_because
-from kfuzz.evaluation.edits import Edit, codes_of, edits_of, relative, traced
+from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, relative, traced
 from kfuzz.evaluation.evaluator import Evaluator
 
 # Kinds that one call does not show.
@@ -36,23 +36,27 @@ MOST_PASSING: Final = 12
 # A changed kernel may take so many times what it took before, and so long at least.
 _SLOWER: Final = 20.0
 _LEAST_SECONDS: Final = 0.5
+# A change that mends the minimum names its line if so many other cases conform.
+_NEARLY: Final = 0.5
+# Of the time so much goes to sorting the other cases at most.
+_SORTING: Final = 0.25
 # What costs so much more than the least that mends it is not tried.
-_MARGIN: Final = 0.9
+_MARGIN: Final = 0.6
 
 
-class _Overdue(BaseException):
+class Overdue(BaseException):
     """A changed kernel takes far longer than the kernel itself."""
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise `_Overdue` where the block takes longer."""
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `Overdue` where the block takes longer."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, frame: Any) -> None:
-        raise _Overdue
+        raise Overdue
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
@@ -86,9 +90,9 @@ class _Cases:
         """Whether a case of which `first` was asked conforms."""
         limit = max(_SLOWER * self._seconds[id(case)], _LEAST_SECONDS)
         try:
-            with _limited(limit):
+            with limited(limit):
                 return self._outcome(case)[0] is True
-        except _Overdue:
+        except Overdue:
             return False
         except KfuzzError:
             return False
@@ -137,8 +141,10 @@ class Locating:
     """Looks for the line of one finding.
 
     Attributes:
+        codes: the functions that are changed.
         tried: how many changes were run.
-        fixes: those with which all cases conform, the least first.
+        fixes: those with which every case conforms, the least first.
+        nearly: those with which the minimum does, by the share of the others that do.
         complete: whether all that were to be tried were.
     """
 
@@ -149,10 +155,13 @@ class Locating:
         self._cases = _Cases(
             evaluator, evaluator.setting.classes, signature.kind in _LATER
         )
+        self._failing: list[Case] = []
+        self._passing: list[Case] = []
+        self._failure: Failure | None = None
+        self.codes: list[Code] = []
         self.tried = 0
         self.fixes: list[Edit] = []
-        self.failing: list[Case] = []
-        self.passing: list[Case] = []
+        self.nearly: list[tuple[float, Edit]] = []
         self.complete = False
 
     def line(self, cases: Sequence[Case], deadline: float) -> Line | None:
@@ -162,65 +171,117 @@ class Locating:
             cases: the minimum, then others.
             deadline: `time.monotonic()` at which to stop.
         """
-        codes = codes_of(self._evaluator.kernel.function)
-        if not any(code.jit for code in codes):
+        self.codes = codes_of(self._evaluator.kernel.function)
+        if not any(code.jit for code in self.codes):
             return None
-        with traced(codes):
-            outcome, _ = self._cases.first(cases[0])
-        if outcome is not False:
-            return None
-        self.failing = [cases[0]]
-        half = time.monotonic() + 0.25 * max(deadline - time.monotonic(), 0.0)
-        with traced(codes):
-            for case in cases[1:]:
+        with traced(self.codes):
+            outcome, self._failure = self._cases.first(cases[0])
+            if outcome is not False:
+                return None
+            self._failing = [cases[0]]
+            began = time.monotonic()
+            sorting = began + _SORTING * max(deadline - began, 0.0)
+            rest = iter(cases[1:])
+            for case in rest:
                 self._sort(case)
-                if time.monotonic() >= half:
+                if self._is_full() or time.monotonic() >= sorting:
                     break
-        with traced(codes):
-            self._cases.passes(cases[0])
-        self._try(edits_of(codes), deadline)
+        self._try(edits_of(self.codes), deadline)
+        self._separate(rest, deadline)
         return self._named()
 
+    @property
+    def lines(self) -> list[int]:
+        """The lines, the likeliest first."""
+        made = [edit.line for edit in self.fixes]
+        if not made and (access := self._accessed()) is not None:
+            made.append(access.line)
+        made += [edit.line for _, edit in self.nearly]
+        return list(dict.fromkeys(made))
+
+    def _is_full(self) -> bool:
+        enough = len(self._failing) > MOST_FAILING
+        return enough and len(self._passing) >= MOST_PASSING
+
     def _sort(self, case: Case) -> None:
-        full = len(self.failing) > MOST_FAILING, len(self.passing) >= MOST_PASSING
-        if all(full):
-            return
         outcome, failure = self._cases.first(case)
-        if outcome is True and not full[1]:
-            self.passing.append(case)
-        elif failure is not None and not full[0]:
+        if outcome is True and len(self._passing) < MOST_PASSING:
+            self._passing.append(case)
+        elif failure is not None and len(self._failing) <= MOST_FAILING:
             alike = failure.signature(self._signature.kernel).symptom
             if alike == self._signature.symptom:
-                self.failing.append(case)
+                self._failing.append(case)
 
     def _try(self, edits: Sequence[Edit], deadline: float) -> None:
+        minimum, *others = *self._failing, *self._passing
         for edit in edits:
             if self.fixes and edit.cost > self.fixes[0].cost + _MARGIN:
                 break
             if time.monotonic() >= deadline:
-                return
+                break
             self.tried += 1
             with edit.made() as possible:
-                if possible and all(
-                    map(self._cases.passes, (*self.failing, *self.passing))
-                ):
-                    self.fixes.append(edit)
-        self.complete = True
+                if not possible or not self._cases.passes(minimum):
+                    continue
+                conform = sum(map(self._cases.passes, others))
+            if conform == len(others):
+                self.fixes.append(edit)
+            else:
+                self.nearly.append((conform / len(others), edit))
+        else:
+            self.complete = True
+        self.complete = self.complete or time.monotonic() < deadline
+        self.nearly.sort(key=lambda each: (-each[0], each[1].cost))
+
+    def _separate(self, cases: Iterator[Case], deadline: float) -> None:
+        """Leave out what further cases refute, where several lines would do."""
+        while len({edit.line for edit in self.fixes}) > 1:
+            case = next(cases, None)
+            if case is None or time.monotonic() >= deadline:
+                return
+            if self._cases.first(case)[0] is None:
+                continue
+            kept = []
+            for edit in self.fixes:
+                with edit.made():
+                    if self._cases.passes(case):
+                        kept.append(edit)
+            self.fixes = kept or self.fixes
 
     def _named(self) -> Line | None:
-        if not self.fixes:
+        fail, held = len(self._failing), len(self._passing)
+        if self.fixes:
+            best = self.fixes[0]
+            alone = len({(e.code.file, e.line) for e in self.fixes}) == 1
+            failing = f"the {fail} cases that fail pass" if fail > 1 else "it passes"
+            evidence = f"{best.words}, {failing}, and {held} that passed still do"
+            return self._line(best, evidence, certain=self.complete and alone)
+        if (access := self._accessed()) is not None:
+            return access
+        if not self.nearly or self.nearly[0][0] < _NEARLY:
             return None
-        best = self.fixes[0]
-        lines = {(edit.code.file, edit.line) for edit in self.fixes}
-        certain = len(lines) == 1 and self.complete
-        n, m = len(self.failing), len(self.passing)
-        fail = f"the {n} cases that fail pass" if n > 1 else "the failing case passes"
-        evidence = f"{best.words}, {fail}, and {m} that passed still do"
-        return Line(
-            relative(best.code.file, self._root),
-            best.line,
-            certain,
-            evidence,
-            best.column,
-            linecache.getline(best.code.file, best.line).rstrip(),
-        )
+        share, best = self.nearly[0]
+        conform = 1 + round(share * (fail + held - 1))
+        evidence = f"{best.words}, it passes, as {conform} of {fail + held} cases"
+        return self._line(best, evidence, certain=False)
+
+    def _accessed(self) -> Line | None:
+        """Return the line of a stray access, where no change of one mends it."""
+        failure = self._failure
+        assert failure is not None
+        for code in self.codes:
+            for access in failure.accesses:
+                file, _, number = access.line.rpartition(":")
+                if file and Path(file).name == Path(code.file).name:
+                    line, evidence = int(number), failure.message
+                    source = linecache.getline(code.file, line).rstrip()
+                    column = len(source) - len(source.lstrip())
+                    place = relative(code.file, self._root)
+                    return Line(place, line, False, evidence, column, source)
+        return None
+
+    def _line(self, edit: Edit, evidence: str, *, certain: bool) -> Line:
+        file = edit.code.file
+        source = linecache.getline(file, edit.line).rstrip()
+        place = relative(file, self._root)
+        return Line(place, edit.line, certain, evidence, edit.column, source)

@@ -53,7 +53,7 @@ KERNEL_FIELDS = {
 }  # fmt: skip
 FINDING_FIELDS = {
     "id", "contract", "bucket", "state", "path", "message", "ratio",
-    "input_elements", "nonzero_elements",
+    "input_elements", "nonzero_elements", "line",
 }  # fmt: skip
 
 

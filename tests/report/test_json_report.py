@@ -76,6 +76,7 @@ def test_a_run_has_the_documented_shape() -> None:
                         "ratio": 41.0,
                         "input_elements": 3,
                         "nonzero_elements": 3,
+                        "line": None,
                     }
                 ],
             }

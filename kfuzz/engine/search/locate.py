@@ -44,9 +44,9 @@ def is_locatable(finding: Finding) -> bool:
     return finding.state in FAILING and not finding.target.reference
 
 
-def neighbours(loaded: LoadedKernel, finding: Finding) -> list[Case]:
-    """Return cases that a change is held against: the minimum first, then others."""
-    made = [finding.case, finding.first]
+def drawn(loaded: LoadedKernel) -> list[Case]:
+    """Return cases of a kernel's domain that a change is held against, small ones."""
+    made: list[Case] = []
     budget = budget_for(loaded.kernel, _INTERPRET)
     for elements, number in _DRAWN:
         few = replace(budget, elements=min(elements, budget.elements))
@@ -85,7 +85,8 @@ def line_of(
         expired=lambda: stopped() or time.monotonic() >= end,
     )  # fmt: skip
     with closing(runner), suppress(Stopped, KfuzzError):
-        return runner.line_of(neighbours(loaded, finding), finding.signature, end)
+        cases = [finding.case, finding.first, *drawn(loaded)]
+        return runner.line_of(cases, finding.signature, end)
     return None
 
 

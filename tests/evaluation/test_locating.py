@@ -1,0 +1,127 @@
+"""The line of a finding: kernels with one known faulty line each, and two without."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Depth
+from kfuzz.core.finding import Line
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import Failure, Kind
+from kfuzz.engine.search.locate import drawn
+from kfuzz.engine.workers.zygotes import budget_for
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.locating import Locating
+from kfuzz.targets.load import Source, load
+
+KERNELS = """
+import torch
+import triton
+import triton.language as tl
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+@triton.jit
+def reducing(x, y, stride, step, n, MOST: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.full([BLOCK], float("-inf") if MOST else 0.0, tl.float32)
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK).to(tl.int64)
+        given = x + row * stride + offs * step
+        part = tl.load(given, mask=offs < n, other=float("-inf") if MOST else 0.0)
+        if MOST:
+            total = tl.maximum(total, part.to(tl.float32))
+        else:
+            total = total + part.to(tl.float32)
+    result = tl.max(total, axis=0) if MOST else tl.sum(total, axis=0)
+    tl.store(y + row, result.to(y.dtype.element_ty))
+
+
+def launch(x, dim, most):
+    rows = x.movedim(dim, -1)
+    shape = rows.shape[:-1]
+    rows = rows.reshape(-1, x.shape[dim])
+    y = x.new_empty(rows.shape[0])
+    if y.numel():
+        strides = rows.stride()
+        reducing[(len(y),)](rows, y, *strides, rows.shape[1], MOST=most, BLOCK=4)
+    return y.reshape(shape)
+
+
+@kfuzz.kernel(ops.sum)
+def total(x, dim):
+    return launch(x, dim, False)
+
+
+@kfuzz.kernel(ops.amax)
+def most(x, dim):
+    return launch(x, dim, True)
+"""
+
+FAULTS = {
+    "a tail without mask": (
+        "total", "(given, mask=offs < n, other=float(\"-inf\") if MOST else 0.0)",
+        "(given)",
+    ),
+    "another stride": ("total", "row * stride", "row * n"),
+    "a 16-bit accumulator": (
+        "total", "total + part.to(tl.float32)",
+        "(total + part.to(tl.float32)).to(tl.float16).to(tl.float32)",
+    ),
+    "a fill that is not neutral": (
+        "most", "other=float(\"-inf\") if MOST", "other=0.0 if MOST"
+    ),
+}  # fmt: skip
+
+
+def located(folder: Path, name: str, text: str) -> tuple[Line | None, bool]:
+    """Return the line of a kernel's first failing case, and whether one fails."""
+    file = folder / "kernels.py"
+    file.write_text(text, encoding="utf-8")
+    kernel = load(Source(file=file, only=(name,)), root=folder)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    cases = drawn(kernel)
+    found: tuple[Case, Failure] | None = None
+    for case in cases:
+        if failure := evaluator.judge(case, Depth.BASE).failure:
+            found = evaluator.pin(case), failure
+            break
+    case, failure = found or (evaluator.pin(cases[0]), None)
+    failure = failure or Failure("K-VAL-01", Kind.VALUE, "")
+    made = Locating(evaluator, failure.signature(name), folder)
+    return made.line([case, *cases], time.monotonic() + 60.0), found is not None
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_faulty_line_is_named(fault: str, tmp_path: Path) -> None:
+    name, right, wrong = FAULTS[fault]
+    text = KERNELS.replace(right, wrong)
+    assert text != KERNELS
+    line, fails = located(tmp_path, name, text)
+    assert fails
+    assert line is not None
+    truth = text[: text.index(wrong)].count("\n") + 1
+    assert (line.file, line.line) == ("kernels.py", truth)
+    assert line.source == text.splitlines()[truth - 1]
+    assert "pass" in line.evidence
+
+
+def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:
+    line, fails = located(tmp_path, "total", KERNELS)
+    assert not fails
+    assert line is None
+
+
+def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
+    # Two faults of unlike kinds: whichever is mended, the other one is left.
+    text = KERNELS.replace("row * stride", "row * n * 3 + 2").replace(
+        "total + part.to(tl.float32)", "total - 3.5 * part.to(tl.float32) + 1.25"
+    )
+    line, fails = located(tmp_path, "total", text)
+    assert fails
+    assert line is None

@@ -1,0 +1,84 @@
+"""The line that a finding comes from, in every report, and findings without one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.finding import Finding, Line
+from kfuzz.report.finding_view import Depth, finding_lines, finding_page, view
+from kfuzz.report.json_report import finding_summary
+from kfuzz.report.kinds import html, junit, markdown, sarif
+from kfuzz.report.tables import Gathered, Shown
+from tests.helpers.events import campaign
+from tests.helpers.findings import finding
+
+LINE = Line(
+    "kernels/mine.py", 41, True, "with `i < m` for `i <= m`, the 9 that fail pass",
+    column=11, source="    mask = i <= m",
+)  # fmt: skip
+FOUND = finding(line=LINE)
+BLOCK = [
+    "  line",
+    "    kernels/mine.py:41 (certain):",
+    "      mask = i <= m",
+    "             ^",
+    "    with `i < m` for `i <= m`, the 9 that fail pass",
+]
+
+
+def gathered(found: Finding) -> Gathered:
+    made = Gathered()
+    for event in campaign(found):
+        made.feed(event)
+    return made
+
+
+def test_the_block_shows_source_caret_and_evidence() -> None:
+    lines = finding_lines(view(Shown("mine.py::softmax", FOUND, "")), Depth.SHORT)
+    at = lines.index("  line")
+    assert lines[at : at + len(BLOCK)] == BLOCK
+    doubtful = finding(line=replace(LINE, certain=False))
+    page = "\n".join(finding_page(view(Shown("mine.py::softmax", doubtful, ""))))
+    assert "kernels/mine.py:41 (probably):" in page
+
+
+def test_every_report_has_it() -> None:
+    run = gathered(FOUND)
+    for text in (junit.document(run), markdown.document(run), html.document(run)):
+        assert "kernels/mine.py:41 (certain):" in text
+    (result,) = json.loads(sarif.document(run))["runs"][0]["results"]
+    (place,) = result["locations"]
+    assert place["physicalLocation"] == {
+        "artifactLocation": {"uri": "kernels/mine.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 41, "startColumn": 12},
+    }
+    summary = finding_summary(FOUND, "")
+    assert summary["line"]["file"] == "kernels/mine.py"
+    assert (summary["line"]["line"], summary["line"]["certain"]) == (41, True)
+
+
+def test_a_line_outside_the_project_is_no_place_in_it() -> None:
+    outside = finding(line=replace(LINE, file=str(Path("/elsewhere/mine.py"))))
+    (result,) = json.loads(sarif.document(gathered(outside)))["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "kernels/mine.py"
+    assert place.get("region", {}).get("startLine") != 41
+
+
+def test_findings_stored_without_one_are_read_and_show_none() -> None:
+    stored = encode(finding())
+    assert "line" not in stored
+    read = decode(Finding, stored)
+    assert read.line is None
+    assert finding_summary(read, "")["line"] is None
+    assert "  line" not in finding_lines(view(Shown("mine.py::softmax", read, "")))
+    assert decode(Finding, encode(FOUND)) == FOUND
+
+
+def test_what_a_stranger_wrote_in_it_drives_no_terminal() -> None:
+    told = replace(LINE, source="    \x1b[31mred", evidence="a\nb \x1b[0m", file="x\ty")
+    page = "\n".join(
+        finding_page(view(Shown("mine.py::softmax", finding(line=told), "")))
+    )
+    assert "\x1b" not in page
