@@ -615,6 +615,9 @@ class _Sites:
             for name in self.named(kind):
                 if name != text:
                     yield name, 2.0
+        if kind in ("FLOAT", "float") and self._is_value(parent):
+            for neutral in _NEUTRAL:
+                yield neutral, 1.8
         if kind == "int" and _called(parent) == "range":
             yield "0", 1.4
         if kind == "int" and isinstance(parent, ast.BinOp | ast.Compare):

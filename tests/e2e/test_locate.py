@@ -1,0 +1,66 @@
+"""The line of a finding, from a run and from the corpus."""
+
+import json
+
+import pytest
+
+from tests.e2e.project import HEADER, WRONG, Project
+
+TRITON = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def doubling(x, y, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offs < n
+    part = tl.load(x + offs, mask=inside, other=0.0)
+    part = tl.where(part < 0, part, part)
+    tl.store(y + offs, part, mask=inside)
+
+
+@kernel(ops.relu)
+def wrong(x):
+    given = x.contiguous()
+    y = torch.empty_like(given)
+    if n := y.numel():
+        doubling[(triton.cdiv(n, 64),)](given, y, n, BLOCK=64)
+    return y
+"""
+FAULT = "    part = tl.where(part < 0, part, part)"
+
+
+def test_a_run_and_the_corpus_name_the_line(project: Project) -> None:
+    text = HEADER + TRITON
+    project.write("kernels.py", text)
+    words = ("--device", "interpret", "--max-findings", "1")
+    run = project.run("kernels.py", *words, "--locate", cases=20)
+    assert run.code == 1, run.err
+    [finding] = run.findings("wrong")
+    line = finding["line"]
+    truth = text.splitlines().index(FAULT) + 1
+    assert (line["file"], line["line"]) == ("kernels.py", truth), line
+    assert "pass" in line["evidence"]
+    [stored] = project.findings()
+    assert stored["line"]["line"] == truth
+    page = project.kfuzz("show", finding["id"])
+    assert f"kernels.py:{truth} (" in page.stdout
+    assert FAULT.strip() in page.stdout
+
+
+@pytest.mark.slow
+def test_one_is_located_later_and_torch_code_never(project: Project) -> None:
+    text = HEADER + TRITON
+    project.write("kernels.py", text)
+    project.write("other.py", HEADER + WRONG.replace("wrong", "plain"))
+    words = ("--device", "interpret", "--max-findings", "1")
+    assert project.run("kernels.py", *words, cases=20).code == 1
+    assert project.run("other.py", *words, cases=60).code == 1
+    before = {f["target"]["name"]: f for f in project.findings()}
+    assert not any("line" in f for f in before.values())
+    for name, found in (("wrong", True), ("plain", False)):
+        told = project.kfuzz("show", before[name]["id"], "--locate", "--format", "json")
+        assert told.returncode == 0, told.stderr
+        line = json.loads(told.stdout)["line"]
+        assert (line is not None) == found, line
