@@ -31,6 +31,8 @@ _KINDS: Final = (
 _EACH_NODE: Final = 0.04
 _OWN_CALL: Final = 0.6
 _DEEPEST: Final = 3
+# What an access depends on, and what it does not.
+_OF_MEMORY: Final = {"MASK": -0.5, "FLOAT": 0.6}
 # Letters of an expression that are printed.
 _WORDS: Final = 70
 # Numbers that kernels spell out; a short form of one is near it.
@@ -340,11 +342,16 @@ def _kind_of(value: Any) -> str:
 # Which changes there are.
 
 
-def edits_of(codes: Iterable[Code]) -> list[Edit]:
-    """Return the changes of what a traced call has run, the least first."""
+def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
+    """Return the changes of what a traced call has run, the least first.
+
+    Args:
+        codes: the functions.
+        of_memory: whether it is about an access: what guards come first, then indices.
+    """
     made: dict[tuple[int, str], Edit] = {}
     for code in codes:
-        site = _Sites(code)
+        site = _Sites(code, of_memory)
         for edit in site.edits():
             before = made.get((id(edit.node), edit.text))
             if before is None or edit.cost < before.cost:
@@ -381,8 +388,9 @@ def _inner(node: ast.expr) -> str:
 class _Sites:
     """The changes of one function."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, of_memory: bool) -> None:
         self._code = code
+        self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
         self._names: dict[str, list[str]] = {}
         for name, kind in code.kinds.items():
@@ -408,12 +416,13 @@ class _Sites:
             for node in nodes
             if isinstance(node, ast.Subscript) and self.kind(node) == "INT"
         )
-        self._guards = [
-            f"{index} < {bound}"
+        known = {c.rpartition(" < ")[2].strip("()") for c in self._conditions}
+        self._guards = {
+            f"{index} < {bound}": 1.6 if bound in known else 2.0
             for index in dict.fromkeys((*self.named("INT"), *laid))
             for bound in self.named("int")
             if f"{index} < {bound}" not in self._conditions
-        ]
+        }
 
     def named(self, *kinds: str) -> list[str]:
         """Return the names of some kinds."""
@@ -474,8 +483,12 @@ class _Sites:
                 continue
             place = name, at if listed else -1
             if isinstance(node, ast.expr | ast.stmt) and not _is_wrapper(node):
+                prior = self._prior.get(self.kind(node).upper(), 0.0)
+                if _called(node) in ("tl.load", "tl.store"):
+                    prior = self._prior.get("MASK", 0.0)
                 for text, cost, *spot in self._changes(node, above):
                     if text and text != _text(node):
+                        cost += prior
                         yield Edit(self._code, parent, place, node, text, cost, *spot)
             for inner, value in ast.iter_fields(node):
                 if inner in _FIXED:
@@ -614,7 +627,7 @@ class _Sites:
         if kind:
             for name in self.named(kind):
                 if name != text:
-                    yield name, 2.0
+                    yield name, 1.9
         if kind in ("FLOAT", "float") and self._is_value(parent):
             for neutral in _NEUTRAL:
                 yield neutral, 1.8
@@ -709,8 +722,8 @@ class _Sites:
                 for fill in fills:
                     yield self._call(node, words={**words, "other": fill}), 1.3
             return
-        costs = dict.fromkeys(self._guards, 1.5)
-        costs |= dict.fromkeys((*siblings, *self._masks), 1.3)
+        masks = dict.fromkeys((*siblings, *self._masks), 1.3)
+        costs = {**self._guards, **masks}
         for mask, cost in costs.items():
             more = {**words, "mask": mask}
             if name == "tl.store":
@@ -762,11 +775,13 @@ class _Sites:
         if not self._kernel or isinstance(node, ast.Constant):
             return
         if kind in ("MASK", "mask") and not isinstance(parent, ast.BinOp):
+            # Where it is made rather than where it is used.
+            used = 0.2 if isinstance(node, ast.Name) else 0.0
             for mask in self._masks:
                 if mask != _text(node):
-                    yield f"{text} & ({mask})", 1.7
-            for guard in self._guards:
-                yield f"{text} & ({guard})", 1.9
+                    yield f"{text} & ({mask})", 1.7 + used
+            for guard, cost in self._guards.items():
+                yield f"{text} & ({guard})", cost + used
         whole = isinstance(parent, ast.Call | ast.Assign | ast.AugAssign | ast.BinOp)
         if kind not in ("FLOAT", "float") or not whole:
             if kind in ("INT", "int") and isinstance(parent, ast.BinOp):

@@ -23,19 +23,24 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Line
 from kfuzz.core.recipe import Case, poison_of
-from kfuzz.core.verdict import Failure, Signature
+from kfuzz.core.verdict import Failure, Kind, Signature
 from kfuzz.evaluation.calling import posed, unsupported_because
 from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, relative, traced
 from kfuzz.evaluation.evaluator import Evaluator
 
 # Kinds that one call does not show.
 _LATER: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
+_OF_MEMORY: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE})
 # Cases besides the minimum that a change is held against, of either outcome.
 MOST_FAILING: Final = 8
 MOST_PASSING: Final = 12
 # A changed kernel may take so many times what it took before, and so long at least.
 _SLOWER: Final = 20.0
 _LEAST_SECONDS: Final = 0.5
+# Nothing is certain from here on: what is missing may be added at several lines.
+_ADDING: Final = 2.0
+# Nor where fewer cases fail: much may mend these by chance.
+_LEAST_FAILING: Final = 3
 # A change that mends the minimum names its line if so many other cases conform.
 _NEARLY: Final = 0.5
 # Of the time so much goes to sorting the other cases at most.
@@ -186,7 +191,8 @@ class Locating:
                 self._sort(case)
                 if self._is_full() or time.monotonic() >= sorting:
                     break
-        self._try(edits_of(self.codes), deadline)
+        of_memory = self._signature.kind in _OF_MEMORY
+        self._try(edits_of(self.codes, of_memory=of_memory), deadline)
         self._separate(rest, deadline)
         return self._named()
 
@@ -255,7 +261,8 @@ class Locating:
             alone = len({(e.code.file, e.line) for e in self.fixes}) == 1
             failing = f"the {fail} cases that fail pass" if fail > 1 else "it passes"
             evidence = f"{best.words}, {failing}, and {held} that passed still do"
-            return self._line(best, evidence, certain=self.complete and alone)
+            sure = best.cost < _ADDING and fail >= _LEAST_FAILING
+            return self._line(best, evidence, certain=self.complete and alone and sure)
         if (access := self._accessed()) is not None:
             return access
         if not self.nearly or self.nearly[0][0] < _NEARLY:
