@@ -73,7 +73,8 @@ _OF_HOST: Final = frozenset(
         "stride", "size", "numel", "dim", "cdiv", "next_power_of_2", "contiguous",
         "reshape", "view", "transpose", "permute", "to", "float", "half", "max", "min",
         "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "new_empty",
-        "new_zeros", "range", "len", "t",
+        "new_zeros", "range", "len", "t", "setdefault", "globals", "Size",
+        "ValueError", "RuntimeError", "IndexError", "TypeError",
     }
 )  # fmt: skip
 
@@ -350,8 +351,10 @@ def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
         of_memory: whether it is about an access: what guards come first, then indices.
     """
     made: dict[tuple[int, str], Edit] = {}
+    codes = list(codes)
+    functions = frozenset(code.name for code in codes)
     for code in codes:
-        site = _Sites(code, of_memory)
+        site = _Sites(code, of_memory, functions)
         for edit in site.edits():
             before = made.get((id(edit.node), edit.text))
             if before is None or edit.cost < before.cost:
@@ -388,8 +391,9 @@ def _inner(node: ast.expr) -> str:
 class _Sites:
     """The changes of one function."""
 
-    def __init__(self, code: Code, of_memory: bool) -> None:
+    def __init__(self, code: Code, of_memory: bool, functions: frozenset[str]) -> None:
         self._code = code
+        self._functions = functions
         self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
         self._names: dict[str, list[str]] = {}
@@ -533,10 +537,8 @@ class _Sites:
             case ast.IfExp(body=body, orelse=orelse):
                 yield _text(body), 1.2
                 yield _text(orelse), 1.2
-            case ast.Subscript(value=value, slice=slice_):
-                if "[::-1]" in _text(node).replace(" ", ""):
-                    yield _text(value), 1.0
-                _ = slice_
+            case ast.Subscript(value=value, slice=ast.Slice(step=ast.expr())):
+                yield _text(value), 1.0
             case ast.Tuple(elts=[one, two]) if not isinstance(parent, ast.Subscript):
                 yield f"({_text(two)}, {_text(one)})", 1.5
             case ast.Call():
@@ -565,12 +567,16 @@ class _Sites:
             and isinstance(node, ast.Constant)
         ):
             return False  # a block's size: other tiles hide a fault
-        for call in filter(None, (node, outer)):
-            if not isinstance(call, ast.Call) or isinstance(call.func, ast.Subscript):
-                continue
-            if _called(call).rpartition(".")[2] not in _OF_HOST | {"setdefault"}:
-                return False
-        return True
+        branches = [a for a in above if isinstance(a, ast.If | ast.While | ast.IfExp)]
+        calls = [c for branch in branches for c in ast.walk(branch)]
+        return all(map(self._is_harmless, (node, outer, *calls)))
+
+    def _is_harmless(self, node: ast.AST | None) -> bool:
+        """Whether a node is no call of a function that may do anything."""
+        if not isinstance(node, ast.Call) or isinstance(node.func, ast.Subscript):
+            return True
+        name = _called(node).rpartition(".")[2]
+        return name in _OF_HOST or name in self._functions
 
     def _constants(self, node: ast.Constant, parent: ast.AST) -> Iterator[_Change]:
         value = node.value
