@@ -5,7 +5,7 @@ does not show there has no line.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -90,42 +90,43 @@ def line_of(
     return None
 
 
-def locate(
-    found: Sequence[tuple[LoadedKernel, Finding]],
+def located(
+    kernels: Iterable[Any],
     backend: Backend,
     corpus: Corpus,
     *,
     root: Path,
     seconds: float,
     stopped: Callable[[], bool],
-) -> Iterator[tuple[Finding, Path]]:
-    """Yield findings as they are stored with their lines; those without are left out.
+) -> Iterator[Event]:
+    """Name the lines of what a campaign has found.
 
     Args:
-        found: findings, each with its kernel.
-        backend: where they were found.
+        kernels: its searches, which get the findings as they are stored.
+        backend: where it ran.
         corpus: where they are kept.
         root: the project.
         seconds: how long that may take in all.
         stopped: whether a signal asks to stop.
     """
-    left = [(k, f) for k, f in found if is_locatable(f)]
-    if not left:
-        return
+    left = [(k, f) for k in kernels for f in k.findings.values() if is_locatable(f)]
     end = time.monotonic() + seconds
-    own = backend.name != _INTERPRET
+    own = backend.name != _INTERPRET and bool(left)
     used = Backend(_INTERPRET, isolate="process") if own else backend
     with closing(used) if own else nullcontext():
-        for number, (loaded, finding) in enumerate(left):
+        for number, (kernel, finding) in enumerate(left):
             fair = max(end - time.monotonic(), 0.0) / (len(left) - number)
             if stopped() or fair <= 0:
                 return
             line = line_of(
-                loaded, finding, used, root=root, seconds=min(fair, SECONDS),
+                kernel.loaded, finding, used, root=root, seconds=min(fair, SECONDS),
                 stopped=stopped,
             )  # fmt: skip
             if line is not None:
-                yield kept(corpus, finding, line)
+                made, path = kept(corpus, finding, line)
+                kernel.keep(made, path)
+                new = made.id not in kernel.stored
+                yield FindingSaved(kernel.node_id, made, str(path), new, "done")
 
 
 def locate_stored(
@@ -160,23 +161,3 @@ def kept(corpus: Corpus, finding: Finding, line: Line) -> tuple[Finding, Path]:
     made = corpus.change(finding, with_line)
     assert made is not None
     return made, corpus.root / made.folder
-
-
-def located(
-    kernels: Iterable[Any], backend: Backend, corpus: Corpus, **more: Any
-) -> Iterator[Event]:
-    """Name the lines of what a campaign has found; arguments as of `locate`.
-
-    Args:
-        kernels: its searches, which get the findings as they are stored.
-        backend: where it ran.
-        corpus: where they are kept.
-        more: `root`, `seconds` and `stopped` of `locate`.
-    """
-    owners = {f.id: k for k in kernels for f in k.findings.values()}
-    found = [(owners[id].loaded, owners[id].findings[id]) for id in owners]
-    for finding, path in locate(found, backend, corpus, **more):
-        kernel = owners[finding.id]
-        kernel.keep(finding, path)
-        is_new = finding.id not in kernel.stored
-        yield FindingSaved(kernel.node_id, finding, str(path), is_new, "done")
