@@ -174,8 +174,7 @@ def _require_markable(
     if corpus.get(finding) is None:
         fix = "name the corpus with --corpus"
         raise UsageError("is not of this corpus", where=str(entry.path), fix=fix)
-    explained = finding.explanation
-    needs = explained.features if explained and explained.complete else ()
+    needs = finding.features if finding.is_explained else ()
     lacks = sorted(set(features) - set(needs))
     if lacks:
         fix = f"what it needs: {', '.join(needs) or 'none that is known'}"

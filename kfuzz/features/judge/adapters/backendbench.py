@@ -126,7 +126,7 @@ def _tests_of(name: str, cases: int, seed: int, device: torch.device) -> OpTest:
     assert strategy is not None
     found: list[Case] = []
     search_round(
-        strategy, found.append, cases=cases, climb=False,
+        strategy, found.append, cases=cases,
         seed_value=round_seed(seed, name, 0),
     )  # fmt: skip
     tests = [Test(kernel, case, device) for case in found[:cases]]
