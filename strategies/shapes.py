@@ -167,7 +167,7 @@ _SMALL: Final = 16
 # are tiny: it costs little, however large. Of many rows, each a program that is slow on
 # some backends, one in so many of these again.
 _STRETCHED_SHARE: Final = 3
-_TALL_SHARE: Final = 3
+_TALL_SHARE: Final = 2
 _OTHERS: Final = (1, 1, 2)
 
 
