@@ -8,14 +8,13 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.features.monitor.counts import (
-    NUMBERS,
     Counts,
     ProcessCounts,
     append_counts,
@@ -309,36 +308,3 @@ runtime: Final = Runtime()
 
 os.register_at_fork(after_in_child=runtime.after_fork)
 atexit.register(runtime.leave)
-
-
-# Counts of monitored functions for Prometheus, by the extra `prometheus`.
-
-
-def register(registry: Any = None) -> Any:
-    """Have the counts collected by a registry, prometheus_client's own by default.
-
-    Raises:
-        UsageError: if prometheus_client is not installed.
-    """
-    try:
-        from prometheus_client import REGISTRY
-        from prometheus_client.core import CounterMetricFamily
-    except ImportError:
-        raise UsageError(
-            "prometheus_client is not installed", fix="pip install 'kfuzz[prometheus]'"
-        ) from None
-
-    class Collector:
-        def collect(self) -> Iterable[Any]:
-            """Yield one counter per kind of count, labelled by function."""
-            counts = runtime.statistics()
-            for name in NUMBERS:
-                what = f"calls that kfuzz.monitor counted as {name}"
-                made = CounterMetricFamily(
-                    f"kfuzz_monitor_{name}", what, labels=["function"]
-                )
-                for each in counts:
-                    made.add_metric([each.function], getattr(each, name))
-                yield made
-
-    (registry or REGISTRY).register(Collector())
