@@ -44,7 +44,6 @@ ALLOWED = {
     "numpy": HEAVY,
     "hypothesis": {"strategies", "engine", "features"},
     "atheris": {"features"},
-    "prometheus_client": {"features"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
     "triton": {"contracts", "execution", "numerics", "targets", "cli", "features"},
@@ -57,7 +56,7 @@ ALLOWED = {
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 73_461, "modules": 364, "dataclasses": 325}
+MOST = {"lines": 73_159, "modules": 362, "dataclasses": 325}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
