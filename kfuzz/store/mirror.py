@@ -264,8 +264,8 @@ class Version:
     files: Mapping[str, str] | None
 
 
-# A version as it was read: its parents, its finding, and the digest of its files, which is
-# "" where it has none.
+# A version as it was read: its parents, its finding, and the digest of its files, "" of
+# none.
 _Read = tuple[tuple[str, ...], Finding | None, str]
 
 

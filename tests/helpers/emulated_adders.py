@@ -129,7 +129,7 @@ class Machine:
         generator = random.Random(7)
         made = [self._call(case, generator) for _ in range(times)]
         unlike = [m for m in made if m != made[0]]
-        return Observed(made[0], unlike[0] if unlike else {}, times, len(unlike))
+        return Observed(made[0], times, len(unlike))
 
     def _call(self, case: Case, generator: random.Random) -> dict[str, TensorSpec]:
         lines = self._terms(case)

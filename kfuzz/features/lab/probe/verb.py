@@ -120,7 +120,7 @@ def probe(
             "--probe",
             "Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
+            "`stochastic`, `intrinsics`, `special`.",
             metavar="NAME",
         ),
     ] = None,
@@ -357,8 +357,6 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
     arithmetic.SPECIAL: arithmetic.special,
-    arithmetic.DETERMINISM: arithmetic.determinism,
-    arithmetic.BATCH: arithmetic.batch,
 }
 # What "split" says follows from the orders that "order" finds.
 NAMES: Final = (*PROBES, orders.SPLIT)
