@@ -66,13 +66,6 @@ from kfuzz.features.lab.record.recording import (
     path_of,
     read,
 )
-from kfuzz.features.monitor.counts import (
-    Counts,
-    ProcessCounts,
-    append_counts,
-    read_counts,
-    total,
-)
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.promises import proof_lines
 from kfuzz.report.tables import Gathered, Shown, headline
@@ -218,15 +211,6 @@ def _use_events(path: Path) -> None:
         finding_lines(view(shown))
 
 
-def _counts() -> dict[str, bytes]:
-    made = ProcessCounts("1", "2026-01-01", (Counts("f", 3, 2, checked=2),))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "state.jsonl")
-        append_counts(path, made)
-        append_counts(path, made)
-        return {path.name: path.read_bytes()}
-
-
 PROJECT: Final = b"""
 [project]
 name = "kernels"
@@ -359,7 +343,6 @@ READERS: Final = (
     Reader("a recording", _recording(HEADER), _use_recording),
     Reader("a recorded kernel", _recording(_KERNEL), _use_recording),
     Reader("events of a run", _events, _use_events),
-    Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
     Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),
     Reader("a proof", lambda: _document("proof", PROOF), _proof),
     Reader("task.yml", _posed, lambda p: ast.parse(task_of(p.parent).reference)),
