@@ -470,11 +470,11 @@ class Driver:
         """Raise an error where all workers that there are do no unit."""
         if self._rejected and self._cluster.room() <= len(self._rejected):
             every = "; ".join(dict.fromkeys(each.why for each in self._rejected))
-            what, where = f"every worker is rejected: {every}", self._cluster.title
-            if all(each.versions for each in self._rejected):
-                fix = "install the same versions on all machines"
-                raise UsageError(what, where=where, fix=fix)
-            raise BackendError(what, where=where)
+            raise UsageError(
+                f"every worker is rejected: {every}",
+                where=self._cluster.title,
+                fix="install the same versions on all machines",
+            )
 
     def _happened(
         self, number: int, task: Task, event: Event, finding: Finding | None

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kfuzz.cli.run import events, portable
 from kfuzz.core.budget import Scale
@@ -36,7 +36,6 @@ from kfuzz.core.event import (
     Event,
     FindingReplayed,
     FindingSaved,
-    KernelFinished,
     Progress,
 )
 from kfuzz.core.features import HOME, with_home
@@ -45,7 +44,6 @@ from kfuzz.engine.config import RunConfig
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
 from kfuzz.execution.device.backends import (
     AUTO,
-    backend_of,
     environment_for,
     guess,
     resolve,
@@ -53,9 +51,6 @@ from kfuzz.execution.device.backends import (
 from kfuzz.execution.processes.child import OwnProcess
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import read_entry
-
-if TYPE_CHECKING:
-    import torch
 
 CALIBRATION: Final = "calibration.json"
 """The file of a unit's own folder that `RunConfig.calibration` then names."""
@@ -135,10 +130,9 @@ class Alive(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Its worker does no unit of this run, and why: other versions, or a sick GPU."""
+    """Its worker does no unit of this run, and why: it has other versions."""
 
     why: str
-    versions: bool
 
 
 class Ended(NamedTuple):
@@ -173,13 +167,8 @@ def _source_hash() -> str:
 # A worker: it does one unit, in processes of its own, and passes on what it reports.
 
 _ENTRY: Final = "kfuzz.features.fleet.worker:answer"
-CANARIES: Final = 2
-"""Canaries in a row that fail before a GPU judges no more."""
 BEAT_SECONDS: Final = 2.0
 """Between two reports of a unit that has nothing to report but its progress."""
-CANARY_SECONDS: Final = 180.0
-"""Importing torch and creating a context, on a machine that is busy."""
-_ELEMENTS: Final = 4096
 # What is wrong with what was asked, wherever it is done.
 _FINAL: Final = (UsageError, BindingError, NothingToRunError, DecodeError)
 
@@ -193,44 +182,37 @@ class Worker:
 
     Attributes:
         root: the project; "" for the working folder, into which it was copied.
-        device: where kernels run, as the command line names it.
-        gpu: whether that is a GPU, which canaries try.
         versions: those of the driver.
     """
 
     root: str
-    device: str
-    gpu: bool
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def do(self, work: Work, put: Put) -> Exception | None:
         """Do a unit; return what is wrong with what was asked.
 
-        What is found on a GPU counts once a canary passes after it. A worker that
-        is rejected keeps its place: else Ray would give it to the next unit.
+        A worker that is rejected keeps its place: else Ray would give it to the next
+        unit.
 
         Raises:
             Exception: whatever else kept it from its end.
         """
         put([Begun()])
-        rejected = self._differing()
-        if not rejected:
-            try:
-                with _beating(put) as stop:
-                    if isinstance(work, Survey):
-                        put([self._asked(work, math.inf)])
-                        return None
-                    ailment = self._searched(work, put, stop)
-            except _FINAL as error:
-                return error
-            except KeyboardInterrupt:  # told to stop while it imported
-                return None
-            if not ailment:
-                return None
-            rejected = Rejected(f"{_named()} {ailment}", versions=False)
-        put([rejected])
-        while not put([]):
-            time.sleep(BEAT_SECONDS)
+        if rejected := self._differing():
+            put([rejected])
+            while not put([]):
+                time.sleep(BEAT_SECONDS)
+            return None
+        try:
+            with _beating(put) as stop:
+                if isinstance(work, Survey):
+                    put([self._listed(work)])
+                else:
+                    self._searched(work, put, stop)
+        except _FINAL as error:
+            return error
+        except KeyboardInterrupt:  # told to stop while it imported
+            pass
         return None
 
     def _differing(self) -> Rejected | None:
@@ -240,10 +222,11 @@ class Worker:
             for name, wanted in self.versions.items()
             if own.get(name) != wanted
         )
-        return Rejected(f"{_named()}: {differing}", True) if differing else None
+        where = f"a worker on {socket.gethostname()}"
+        return Rejected(f"{where}: {differing}") if differing else None
 
-    def _searched(self, work: Search, put: Put, stop: threading.Event) -> str:
-        """Pass on what a search reports; return what ails the GPU, "" for nothing."""
+    def _searched(self, work: Search, put: Put, stop: threading.Event) -> None:
+        """Pass on what a search reports."""
         progressed = 0.0
         with (
             TemporaryDirectory(prefix="kfuzz-unit-", ignore_cleanup_errors=True) as own,
@@ -254,46 +237,27 @@ class Worker:
                     if time.monotonic() - progressed < BEAT_SECONDS:
                         continue
                     progressed = time.monotonic()
-                counts = isinstance(event, FindingSaved | KernelFinished)
-                if counts and (ailment := self._ailment()):
-                    return ailment
                 if put([_happened(event)]):
                     stop.set()
-        return ""
 
-    def _ailment(self) -> str:
-        """Return why the GPU fails `CANARIES` canaries in a row, "" if it does not."""
-        ailment = ""
-        for _ in range(CANARIES if self.gpu else 0):
-            try:
-                ailment = self._asked(self.device, CANARY_SECONDS)
-            except Exception as error:
-                ailment = ": " + str(error).partition("\n")[0]
-            if not ailment:
-                return ""
-        return ailment
-
-    def _asked(self, question: Survey | str, seconds: float) -> Any:
+    def _listed(self, work: Survey) -> Surveyed:
         """Return what a process of its own answers."""
         with OwnProcess(
             _ENTRY, os.environ, start_new_session=True, cwd=self._folder
         ) as process:
             try:
-                answer = process.ask(question, seconds)
+                answer = process.ask(work, math.inf)
             except HarnessError as error:
                 what = f"the process of a unit {error.what}"
                 raise HarnessError(what) from None
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        made: Surveyed = answer
+        return made
 
     @property
     def _folder(self) -> str:
         return self.root or os.getcwd()
-
-
-def _named() -> str:
-    return f"a worker on {socket.gethostname()}"
 
 
 @contextlib.contextmanager
@@ -320,14 +284,13 @@ def _beating(put: Put) -> Iterator[threading.Event]:
 
 
 def answer(connection: Connection) -> None:
-    """List the kernels of targets, or try a GPU, as the one message asks.
+    """List the kernels of targets, as the one message asks.
 
-    Neither users' files nor a device's context are for the worker's own process.
+    Users' files are not for the worker's own process.
     """
-    question = connection.recv()
+    work = connection.recv()
     try:
-        is_survey = isinstance(question, Survey)
-        made = _survey(question, Path.cwd()) if is_survey else _tried(question)
+        made = _survey(work, Path.cwd())
     except Exception as error:
         made = portable(error)
     connection.send(made)
@@ -382,35 +345,6 @@ def _happened(event: Any) -> tuple[Any, Finding | None]:
         case FindingReplayed(path=path) if event.id:
             return event, read_entry(Path(path))
     return event, None
-
-
-def _tried(device: str) -> str:
-    """Return the GPU and what ails it, "" where nothing does: sums are tried.
-
-    One that computes wrong would show faults that are its own.
-    """
-    import torch
-
-    first = torch.device(resolve(device)[1][0])
-    ailment = backend_of(first).ailment(first) or _miscounts(first)
-    if not ailment:
-        return ""
-    found = torch.cuda.get_device_properties(first)
-    return f"{getattr(found, 'uuid', '') or found.name}: {ailment}"
-
-
-def _miscounts(device: "torch.device") -> str:
-    """Return how sums of integers differ from the CPU's, "" where they do not."""
-    import torch
-
-    try:
-        x = torch.arange(_ELEMENTS, dtype=torch.int64, device=device)
-        made = torch.cumsum(x * 3 + 1, 0).cpu()
-    except RuntimeError as error:
-        return str(error).strip().partition("\n")[0]
-    wanted = torch.cumsum(torch.arange(_ELEMENTS, dtype=torch.int64) * 3 + 1, 0)
-    wrong = int((made != wanted).sum())
-    return f"{wrong} of {_ELEMENTS} sums of integers are wrong" if wrong else ""
 
 
 # A cluster of Ray: it chooses where a unit runs, and does those again that are lost.
@@ -492,9 +426,8 @@ class Cluster:
         self._looked = float("-inf")
         self._connect(address, config.root)
         try:
-            gpus = self._wants_gpus(config.device)
-            root = str(config.root) if self._own else ""
-            self._worker = Worker(root, config.device, gpus)
+            self._gpu = self._wants_gpus(config.device)
+            self._worker = Worker(str(config.root) if self._own else "")
             # Beside the driver's end of the cluster: with that the run ends anyway.
             head = {"node:__internal_head__": 0.001}
             actor = ray.remote(Mailbox).options(num_cpus=0, resources=head)
@@ -517,7 +450,7 @@ class Cluster:
                 "num_cpus": 1, "max_retries": RETRIES, "retry_exceptions": True,
             }  # fmt: skip
             self._room = int(cpus)
-            if self._worker.gpu:
+            if self._gpu:
                 ample = int(cpus // (PROCESSORS_EACH * max(gpus, 1)))
                 each = max(min(ample, self._sharing), 1)
                 self._room = min(int(gpus) * each, int(cpus))

@@ -198,7 +198,7 @@ def test_a_rejected_worker_keeps_its_place_and_another_does_its_unit(
 
     def script(work: Search, attempt: int) -> Script:
         if len(bench.searches) == 1:
-            yield 1.0, Rejected(why, versions=True)
+            yield 1.0, Rejected(why)
         yield from whole(FOUND)
 
     events = bench.run(script)
@@ -210,7 +210,7 @@ def test_a_rejected_worker_keeps_its_place_and_another_does_its_unit(
 
 def test_without_a_worker_that_is_accepted_the_run_ends(bench: Bench) -> None:
     def script(work: Search, attempt: int) -> Script:
-        yield 1.0, Rejected("torch 2.11.0 (here 2.12.0)", versions=True)
+        yield 1.0, Rejected("torch 2.11.0 (here 2.12.0)")
 
     with pytest.raises(UsageError, match="every worker is rejected: torch"):
         bench.run(script)

@@ -61,7 +61,7 @@ def search(project: Path, *, device: str, target: str = "kernels.py") -> Search:
 @pytest.mark.slow
 def test_the_kernels_of_targets_are_listed(project: Path) -> None:
     config = search(project, device="cpu").config
-    (item,), _ = reported(Worker(str(project), "cpu", gpu=False), Survey(config))
+    (item,), _ = reported(Worker(str(project)), Survey(config))
     assert isinstance(item, Surveyed)
     assert [p.target for p in item.places] == [
         "kernels.py::right",
@@ -73,7 +73,7 @@ def test_the_kernels_of_targets_are_listed(project: Path) -> None:
 @pytest.mark.slow
 def test_an_error_of_a_target_arrives_as_it_is(project: Path) -> None:
     work = search(project, device="cpu", target="broken.py")
-    worker = Worker(str(project), "cpu", gpu=False)
+    worker = Worker(str(project))
     _, error = reported(worker, Survey(work.config))
     assert isinstance(error, BindingError)
     assert "broken.py" in str(error)
@@ -83,28 +83,13 @@ def test_an_error_of_a_target_arrives_as_it_is(project: Path) -> None:
 def test_a_unit_searches_its_kernel_and_leaves_the_project_alone(
     project: Path,
 ) -> None:
-    worker = Worker(str(project), "cpu", gpu=False)
+    worker = Worker(str(project))
     _check(reported(worker, search(project, device="cpu"))[0])
     assert not project.joinpath("corpus").exists()
 
 
-@pytest.mark.gpu
-def test_a_sound_gpu_passes_its_canaries(
-    project: Path,
-) -> None:
-    worker = Worker(str(project), "cuda", gpu=True)
-    assert not worker._ailment()
-    _check(reported(worker, search(project, device="cuda"))[0])
-
-
-@pytest.mark.slow
-def test_what_a_canary_dies_of_or_says_is_what_ails_the_device(project: Path) -> None:
-    assert Worker(str(project), "cpu", gpu=True)._ailment() == ""
-    assert "unknown device" in Worker(str(project), "tpu", gpu=True)._ailment()
-
-
 def test_a_worker_with_other_versions_says_which(project: Path) -> None:
-    worker = Worker(str(project), "cpu", False, {**versions(), "torch": "2.11.0"})
+    worker = Worker(str(project), {**versions(), "torch": "2.11.0"})
     asked = iter((False, False, True))  # it keeps its place until the run ends
     found: list[Any] = []
 
@@ -115,7 +100,6 @@ def test_a_worker_with_other_versions_says_which(project: Path) -> None:
     worker.do(search(project, device="cpu"), put)
     _, rejected = found
     assert isinstance(rejected, Rejected)
-    assert rejected.versions
     assert f"torch {versions()['torch']} (here 2.11.0)" in rejected.why
 
 
@@ -124,7 +108,7 @@ def test_a_unit_ends_with_its_worker(project: Path) -> None:
     code = (
         "import sys\n"
         "from tests.features.fleet.test_worker import *\n"
-        "worker = Worker(sys.argv[1], 'cpu', gpu=False)\n"
+        "worker = Worker(sys.argv[1])\n"
         "work = search(Path(sys.argv[1]), device='cpu')\n"
         "def put(items):\n"
         "    if items and not isinstance(items[0], (Begun, Alive)):\n"
