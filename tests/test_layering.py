@@ -56,7 +56,7 @@ ALLOWED = {
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 72_788, "modules": 361, "dataclasses": 324}
+MOST = {"lines": 72_306, "modules": 360, "dataclasses": 324}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}

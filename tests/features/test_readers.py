@@ -17,7 +17,6 @@ import re
 import resource
 import signal
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -39,13 +38,6 @@ from kfuzz.core.verdict import Soundness
 from kfuzz.cuda.code import kernels, prototype
 from kfuzz.features.judge.adapters import flashinfer
 from kfuzz.features.judge.adapters.kernelbot import task_of
-from kfuzz.features.lab.grade import certificate as signing
-from kfuzz.features.lab.grade.certificate import (
-    attestation,
-    attested,
-    canonical,
-    place_of,
-)
 from kfuzz.features.lab.grade.statement import (
     Calibration,
     ContractCalibration,
@@ -82,7 +74,6 @@ from kfuzz.store.entry import (
 from kfuzz.store.files import (
     keep_proof,
     kept_proof,
-    read_plain,
     read_source,
 )
 from kfuzz.store.mirror import Mirror, Version
@@ -152,39 +143,6 @@ def _statement(path: Path) -> None:
     statement_page(made)
     statement_page(made, markdown=True)
     statement_document(made)
-
-
-def _certified() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "kernels.py")
-        file.write_bytes(SOURCE)
-        made = attestation(statement(kernel()), root=file.parent, subjects=[file])
-    return {"certificate.json": canonical(made)}
-
-
-def _certificate(path: Path) -> None:
-    document = strict_json.loads(read_plain(path, 1 << 24))
-    if isinstance(document, dict):
-        digests, made = attested(document)
-        statement_page(made)
-        for name in digests:
-            place_of(name, path.parent)
-
-
-def _enveloped() -> dict[str, bytes]:
-    document = {
-        "payloadType": signing.PAYLOAD_TYPE,
-        "payload": base64.b64encode(_certified()["certificate.json"]).decode(),
-        "signatures": [{"keyid": "ab", "sig": "AAAA"}],
-    }
-    return {"certificate.json": json.dumps(document).encode()}
-
-
-def _envelope(path: Path) -> None:
-    document = strict_json.loads(read_plain(path, 1 << 24))
-    if isinstance(document, dict):
-        payload = signing.payload_of(document)
-        attested(strict_json.loads(payload))
 
 
 def _calibration() -> dict[str, bytes]:
@@ -337,8 +295,6 @@ READERS: Final = (
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),
-    Reader("a certificate", _certified, _certificate),
-    Reader("an envelope", _enveloped, _envelope),
     Reader("a calibration", _calibration, lambda p: encode(read_calibration(p))),
     Reader("a recording", _recording(HEADER), _use_recording),
     Reader("a recorded kernel", _recording(_KERNEL), _use_recording),
