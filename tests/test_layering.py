@@ -49,14 +49,13 @@ ALLOWED = {
     "triton": {"contracts", "execution", "numerics", "targets", "cli", "features"},
     "z3": {"features"},
     "jinja2": {"engine", "report"},
-    "ray": {"features"},
     "fsspec": {"store"},
     "typer": {"app", "cli", "features"},
     "rich": {"cli", "report", "features"},
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 72_306, "modules": 360, "dataclasses": 324}
+MOST = {"lines": 71_426, "modules": 357, "dataclasses": 319}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}
