@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import kfuzz
-from kfuzz.app import main
 from kfuzz.core.errors import UsageError
 from kfuzz.features.judge.adapters import (
-    backendbench,
     flashinfer,
     kernelbench,
     kernelbot,
@@ -324,41 +322,3 @@ def test_a_definition_that_is_none_is_said(change: dict[str, Any], says: str) ->
     wrong = {**solution("", into=True), "spec": {"entry_point": "a.cu::b"}}
     with pytest.raises(UsageError, match="no entry point in Python"):
         flashinfer.candidate_of(DEFINITION, wrong)
-
-
-# BackendBench -----------------------------------------------------------------------
-
-
-def test_backendbench_gets_a_suite_of_drawn_tests() -> None:
-    suite = backendbench.TestSuite(["relu", "add.Tensor", "sum.dim_IntList"], cases=8)
-    assert suite.name == "kfuzz"
-    shapes = set()
-    for optest in suite:
-        assert len(optest.correctness_tests) == 8
-        for test in optest.correctness_tests:
-            first, again = test.args, test.args
-            assert torch.equal(first[0], again[0]) or first[0].isnan().any()
-            assert first[0] is not again[0]
-            optest.op(*test.args, **test.kwargs)
-            shapes.add(first[0].shape)
-    assert len(shapes) > 5
-    assert next(o.op for o in suite) is torch.ops.aten.relu.default
-
-
-@pytest.mark.slow
-def test_a_folder_of_generated_kernels_is_searched(tmp_path: Path) -> None:
-    folder = tmp_path / "generated_kernels"
-    for name, body in (("relu", "x.clamp(min=0.1)"), ("sigmoid", "x.sigmoid()")):
-        (folder / name).mkdir(parents=True)
-        (folder / name / f"{name}_implementation_v1.py").write_text(
-            f"def {name}_kernel_impl(x):\n    return {body}\n"
-        )
-    (folder / "nothing").mkdir()
-    file = tmp_path / "targets.py"
-    assert backendbench.write_targets(folder, file) == ["nothing: no source"]
-    corpus = tmp_path / "corpus"
-    options = ["--device", "cpu", "--max-cases", "20", "--corpus", str(corpus)]
-    assert main(["run", str(file), *options, "--quiet"]) == 1
-    assert [p.name for p in corpus.iterdir() if p.is_dir()] == ["relu"]
-    with pytest.raises(UsageError, match="no kernel that can be bound"):
-        backendbench.write_targets(folder / "nothing", file)
