@@ -286,26 +286,6 @@ def test_flashinfer_solutions_are_judged(judge: kfuzz.Judge) -> None:
     assert flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong).reward == 0
 
 
-@pytest.mark.slow
-def test_a_finding_is_a_workload_that_shows_it_again(tmp_path: Path) -> None:
-    wrong = solution(" + 1e-3", into=False)
-    options = {**SERVED, "corpus": tmp_path / "corpus"}
-    with kfuzz.Judge(**options) as judge:
-        made = flashinfer.judge_solution(judge, DEFINITION, WORKLOAD, wrong)
-        assert made.finding is not None
-        path = Path(made.finding["path"])
-        trace = flashinfer.workload_of(DEFINITION, path, tmp_path, workload=WORKLOAD)
-        stored = trace["workload"]["inputs"]["x"]
-        assert (tmp_path / stored["path"]).is_file()
-        assert trace["workload"]["axes"] == {"batch": 6}
-        space: dict[str, Any] = {}
-        exec(flashinfer.task_of(DEFINITION, trace, root=tmp_path).reference, space)
-        x, weight, eps = space["get_inputs"]()
-        expected = space["Model"]()(x, weight, eps)
-        exec(flashinfer.candidate_of(DEFINITION, wrong), space)
-        assert not torch.allclose(space["ModelNew"]()(x, weight, eps), expected, 1e-5)
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -41,7 +41,6 @@ from kfuzz.features.lab.grade.statement import (
     read_calibration,
     read_statement,
 )
-from kfuzz.report.files import require_writable
 from kfuzz.store import files
 from kfuzz.targets import load
 
@@ -105,20 +104,6 @@ def grade(
     format: Annotated[
         str, shared("format", kind=settings.one_of("text", "markdown", "json"))
     ] = "text",
-    markdown: Annotated[
-        Path | None,
-        option(
-            "--markdown", "Write the statement there too, as Markdown.", metavar="FILE"
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None,
-        option(
-            "--json",
-            "Write the statement there too, as JSON: what --statement reads.",
-            metavar="FILE",
-        ),
-    ] = None,
     quiet: QuietOption = False,
 ) -> int:
     """Run the suite and write a conformance statement.
@@ -128,7 +113,6 @@ def grade(
     kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
-    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade.grading import Grading, resting_on
 
     started = time.monotonic()
@@ -141,9 +125,7 @@ def grade(
         max_cases=max_cases,
     )
     load.limit_to(budget.max_time)
-    # Whatever cannot be read or written is said before the search, not after it.
-    for path in filter(None, (markdown, json)):
-        require_writable(path, where=str(path))
+    # What cannot be read is said before the search, not after it.
     rests = None if calibration is None else read_calibration(calibration)
     with report_stream() as out:
         if statement is not None:
@@ -169,9 +151,6 @@ def grade(
                 follow(events, stop, quiet=quiet, corpus=project.corpus_option)
             made = grading.statement()
         out.write(_rendered(made, format))
-        for place, kind in ((markdown, "markdown"), (json, "json")):
-            if place is not None:
-                write_or_raise(place, _rendered(made, kind))
     return code_of(made, fail_on_known=fail_on == "any")
 
 
