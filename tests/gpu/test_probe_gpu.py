@@ -93,7 +93,7 @@ def test_tf32_products_are_added_as_published_of_hopper(tmp_path: Path) -> None:
 def test_8_bit_products_are_added_as_published_of_hopper(tmp_path: Path) -> None:
     """F = 13, 32 products and the sum before them at once, 14 bits kept."""
     made = probed(
-        tmp_path, "kfuzz.features.lab.probe.scaled:torch_scaled_mm_fast",
+        tmp_path, "tests.helpers.scaled_product:torch_scaled_mm_fast",
         probes=("order", "accumulator", "alignment"), dtypes=("float32",),
     )  # fmt: skip
     dtype = "float8_e4m3fn"

@@ -121,15 +121,6 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
-def test_kernelbot_checks_with_a_derived_bound(task: Path) -> None:
-    check = kernelbot.check_implementation(task)
-    data = torch.randn(6, 6), torch.randn(6, 6)
-    assert check(data, data[0] + data[1]) == (True, "")
-    good, why = check(data, data[0] + data[1] + 1e-3)  # its own tolerance is 0.1
-    assert not good
-    assert "36 of 36" in why
-
-
 def test_kernelbot_prefilters_submissions(
     task: Path, judge: kfuzz.Judge, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
