@@ -5,7 +5,7 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from kfuzz.core.finding import Target
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.examining import operator_named
-from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.gate import (
     Detector,
@@ -94,8 +93,7 @@ class Pending:
     """A call that is being made and will be checked.
 
     Attributes:
-        call: its arguments; None in compiled code, whose memory they may share with
-            what comes after them, and once it has returned.
+        call: its arguments; None once it has returned.
         before: copies of them.
         number: the call's.
         why: why it is looked at.
@@ -147,9 +145,6 @@ class Monitor:
         self.subject = subject
         self.gate = gate
         self.options = options
-        at_gate = [d for d in options.detectors if d.at_gate]
-        self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
-        self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -207,20 +202,14 @@ class Monitor:
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(
-        self, tensors: Iterable[Tensor], detectors: Sequence[Detector]
-    ) -> bool:
-        """Whether tensors on the CPU are flagged; never raises.
-
-        Args:
-            tensors: of a call; what is none is left out.
-            detectors: each sees every call.
-        """
+    def is_outlier(self, values: Iterable[Any]) -> bool:
+        """Whether a detector flags a call's tensors on the CPU; never raises."""
         flagged = False
         with self.guarding("a detector raised"):
-            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            given = [x for x in values if isinstance(x, Tensor) and can_copy(x)]
             found = tuple(statistics_of(x) for x in given if not x.is_cuda)
-            flagged = any([detector.flags(found) for detector in detectors])
+            # Each sees every call.
+            flagged = any([each.flags(found) for each in self.options.detectors])
         if flagged:
             self.count("outliers")
         return flagged
@@ -241,8 +230,7 @@ class Monitor:
 
     def passed(self, make: Made, number: int) -> Any:
         """Make a call that the gate passed; detectors may flag it."""
-        given = (*make.args, *make.keywords.values())
-        if self.is_outlier(given, self.gate_detectors):
+        if self.is_outlier((*make.args, *make.keywords.values())):
             return self.sampled(make, number, Reason.OUTLIER)
         return make()
 
@@ -263,23 +251,13 @@ class Monitor:
             self.count("dropped")
         return None
 
-    def call_of(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
-    ) -> Call | None:
-        """Return the arguments of a call; None where it cannot be looked at.
-
-        Args:
-            args: passed by position.
-            kwargs: passed by name.
-            later: whether the call was made by now, and these are other tensors.
-        """
+    def call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Return the arguments of a call; None where it cannot be looked at."""
         with self.guarding("a call could not be looked at"):
-            if is_under_modes() and not later:
+            if is_under_modes():
                 self.note("skipped", "not looked at", "a mode of torch is active")
                 return None
             call = self.subject.call(args, kwargs)
-            if later:
-                return call
             self._require_plain(call)
             if not capturing([*call.tensors.values(), *call.written.values()]):
                 return call
@@ -304,32 +282,17 @@ class Monitor:
                 if not apart and not (name in call.free and same):
                     raise Outside(f"{name} is in memory that the call writes to")
 
-    def finish_compiled(self, pending: Pending, call: Call | None, parts: Any) -> None:
-        """Finish a call of compiled code, whose arguments lie elsewhere by now.
-
-        Where results lie says nothing there.
-        """
-        pending.call = call
-        if call is None:
-            self.give_up(pending)
-            return
-        if places := tuple(call.written.values()):
-            parts = places if len(places) > 1 else places[0]
-        self.finish(pending, parts, is_compiled=True)
-
-    def finish(
-        self, pending: Pending, returned: Any, *, is_compiled: bool = False
-    ) -> None:
+    def finish(self, pending: Pending, returned: Any) -> None:
         """Copy the results of a call and have it checked; never raises."""
         is_kept = None
         with self.guarding("a result could not be copied"):
-            is_kept = self._keep(pending, returned, is_compiled)
+            is_kept = self._keep(pending, returned)
         if is_kept is False:
             self.count("dropped")
         if not is_kept:
             self.give_up(pending)
 
-    def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
+    def _keep(self, pending: Pending, returned: Any) -> bool:
         """Copy what a call left and queue its check; whether there was room."""
         call, memory = pending.call, runtime.memory
         assert call is not None
@@ -344,8 +307,8 @@ class Monitor:
             return False
         seen = Seen(
             dict(zip(call.tensors, pending.before.copies, strict=True)), call.scalars,
-            outline.filled(pending.after.copies), {}, handed, call.rest, is_compiled,
-            call.tf32,
+            outline.filled(pending.after.copies), {}, handed, call.rest,
+            tf32=call.tf32,
         )  # fmt: skip
         pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
@@ -386,9 +349,6 @@ class Monitor:
 
     def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
         """Judge a call; runs in the worker."""
-        if self._detectors:
-            tensors = [c.values for c in seen.tensors.values()]
-            self.is_outlier(tensors, self._detectors)
         with self.guarding("a call could not be checked"):
             judged = self.subject.judge(seen)
             self.count("checked")
@@ -430,12 +390,14 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return traced(monitor, function, wrapper, args, kwargs)
+        if torch.compiler.is_dynamo_compiling():
+            # Read by the compiler alone: what it disables takes a second to import.
+            plain: Any = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
+            return plain(*args, **kwargs)
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)
-        if why is None and not monitor.gate_detectors:
+        if why is None and not monitor.options.detectors:
             return function(*args, **kwargs)
         make = functools.partial(function, *args, **kwargs)
         if why is not None:
