@@ -22,6 +22,7 @@ from kfuzz.core.finding import Target
 from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.examining import operator_named
+from kfuzz.features.monitor.compiled import is_compiling, traced
 from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.gate import (
     Detector,
@@ -93,7 +94,8 @@ class Pending:
     """A call that is being made and will be checked.
 
     Attributes:
-        call: its arguments; None once it has returned.
+        call: its arguments; None in compiled code, whose memory they may share with
+            what comes after them, and once it has returned.
         before: copies of them.
         number: the call's.
         why: why it is looked at.
@@ -251,13 +253,23 @@ class Monitor:
             self.count("dropped")
         return None
 
-    def call_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """Return the arguments of a call; None where it cannot be looked at."""
+    def call_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, later: bool = False
+    ) -> Call | None:
+        """Return the arguments of a call; None where it cannot be looked at.
+
+        Args:
+            args: passed by position.
+            kwargs: passed by name.
+            later: whether the call was made by now, and these are other tensors.
+        """
         with self.guarding("a call could not be looked at"):
-            if is_under_modes():
+            if is_under_modes() and not later:
                 self.note("skipped", "not looked at", "a mode of torch is active")
                 return None
             call = self.subject.call(args, kwargs)
+            if later:
+                return call
             self._require_plain(call)
             if not capturing([*call.tensors.values(), *call.written.values()]):
                 return call
@@ -282,17 +294,32 @@ class Monitor:
                 if not apart and not (name in call.free and same):
                     raise Outside(f"{name} is in memory that the call writes to")
 
-    def finish(self, pending: Pending, returned: Any) -> None:
+    def finish_compiled(self, pending: Pending, call: Call | None, parts: Any) -> None:
+        """Finish a call of compiled code, whose arguments lie elsewhere by now.
+
+        Where results lie says nothing there.
+        """
+        pending.call = call
+        if call is None:
+            self.give_up(pending)
+            return
+        if places := tuple(call.written.values()):
+            parts = places if len(places) > 1 else places[0]
+        self.finish(pending, parts, is_compiled=True)
+
+    def finish(
+        self, pending: Pending, returned: Any, *, is_compiled: bool = False
+    ) -> None:
         """Copy the results of a call and have it checked; never raises."""
         is_kept = None
         with self.guarding("a result could not be copied"):
-            is_kept = self._keep(pending, returned)
+            is_kept = self._keep(pending, returned, is_compiled)
         if is_kept is False:
             self.count("dropped")
         if not is_kept:
             self.give_up(pending)
 
-    def _keep(self, pending: Pending, returned: Any) -> bool:
+    def _keep(self, pending: Pending, returned: Any, is_compiled: bool) -> bool:
         """Copy what a call left and queue its check; whether there was room."""
         call, memory = pending.call, runtime.memory
         assert call is not None
@@ -307,8 +334,8 @@ class Monitor:
             return False
         seen = Seen(
             dict(zip(call.tensors, pending.before.copies, strict=True)), call.scalars,
-            outline.filled(pending.after.copies), {}, handed, call.rest,
-            tf32=call.tf32,
+            outline.filled(pending.after.copies), {}, handed, call.rest, is_compiled,
+            call.tf32,
         )  # fmt: skip
         pending.call = None  # nothing of the caller's is held any more
         for snapshot in pending.snapshots:
@@ -390,10 +417,8 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():
-            # Read by the compiler alone: what it disables takes a second to import.
-            plain: Any = torch.compiler.disable(wrapper)  # type: ignore[no-untyped-call]
-            return plain(*args, **kwargs)
+        if is_compiling():
+            return traced(monitor, function, wrapper, args, kwargs)
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)

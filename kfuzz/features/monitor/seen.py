@@ -139,7 +139,8 @@ class Seen:
         handed: what is wrong with the returned object itself where the results lie
             in memory of the caller's; "" if nothing is.
         rest: as in `Call`.
-        is_over: whether results were kept elsewhere since: addresses say nothing.
+        is_compiled: whether the call was one of compiled code, where addresses are
+            the compiler's choice.
         tf32: as in `Call`.
         verdict_only: whether nobody asks how near to the bound the results are.
     """
@@ -150,7 +151,7 @@ class Seen:
     changed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     handed: str = ""
     rest: Any = None
-    is_over: bool = False
+    is_compiled: bool = False
     tf32: frozenset[str] = frozenset()
     verdict_only: bool = False
 

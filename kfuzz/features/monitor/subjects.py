@@ -450,7 +450,7 @@ def judged(
     every = frozenset(CLASSES)
     if operator.forward is not None:
         every = in_force(every, every)
-    if seen.is_over:
+    if seen.is_compiled:
         without = without | _OF_ADDRESSES
     wanted = _OF_VALUES if seen.verdict_only else None
     evidence, verdicts, failure = judge_explained(
