@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +31,9 @@ SECONDS: Final = 20.0
 """Of each finding of a run at most."""
 LONG_SECONDS: Final = 180.0
 """Where a person waits for one."""
-# Drawn beside the minimum, by the most elements of a tensor: how many.
-_DRAWN: Final = ((1 << 6, 60), (1 << 8, 60), (1 << 12, 40))
+# Drawn beside the minimum: the most elements of a tensor, and how many of each.
+_DRAWN: Final = (1 << 12, 1 << 8, 1 << 6)
+_EACH: Final = 50
 _INTERPRET: Final = "interpret"
 
 
@@ -45,19 +47,18 @@ def is_locatable(finding: Finding) -> bool:
 
 
 def drawn(loaded: LoadedKernel) -> list[Case]:
-    """Return cases of a kernel's domain that a change is held against, small ones."""
-    made: list[Case] = []
+    """Return cases of a kernel's domain that a change is held against, of all sizes."""
+    made: list[list[Case]] = []
     budget = budget_for(loaded.kernel, _INTERPRET)
-    for elements, number in _DRAWN:
+    for elements in _DRAWN:
         few = replace(budget, elements=min(elements, budget.elements))
+        of_size: list[Case] = []
+        made.append(of_size)
         with suppress(KfuzzError):  # no shape of the domain is so small
             strategy = strategy_of(loaded.kernel, few)
             if strategy is not None:
-                search_round(
-                    strategy, made.append, cases=number, seed_value=elements,
-                    climb=False,
-                )  # fmt: skip
-    return made
+                search_round(strategy, of_size.append, cases=_EACH, seed_value=elements)
+    return [case for each in zip_longest(*made) for case in each if case is not None]
 
 
 def line_of(

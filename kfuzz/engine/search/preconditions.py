@@ -237,7 +237,7 @@ class Bindings:
         else:
             if reports:
                 self._refuse(bound, reports)
-        del self._open[kernel.node_id]
+        self._open.pop(kernel.node_id, None)  # another worker may have been first
 
     def _refuse(self, bound: BoundKernel, reports: Sequence[CaseReport]) -> None:
         cases = f"in each of {len(reports)} small cases"
@@ -276,7 +276,7 @@ def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
         strategy = strategy_of(kernel, budget)
         if strategy is None:
             return ()
-        search_round(strategy, take, cases=_DRAWN, seed_value=0, climb=False)
+        search_round(strategy, take, cases=_DRAWN, seed_value=0)
     except (BindingError, HypothesisException):  # the search says so, or has large ones
         return ()
 
