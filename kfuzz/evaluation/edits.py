@@ -30,6 +30,9 @@ _KINDS: Final = (
 # What is left out costs so much for each node, and a call of the user's own more.
 _EACH_NODE: Final = 0.04
 _OWN_CALL: Final = 0.6
+# And where data is not used any more, which hides a fault more often than it is one.
+_LOST: Final = 0.5
+_DATA: Final = ("FLOAT", "MASK", "PTR", "TENSOR")
 _DEEPEST: Final = 3
 # What an access depends on, and what it does not.
 _OF_MEMORY: Final = {"MASK": -0.5, "FLOAT": 0.6}
@@ -674,12 +677,20 @@ class _Sites:
         size, own = _size(node), 0.0
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             own = _OWN_CALL if node.func.id not in ("min", "max") else 0.0
+        data = self._data_of(node)
         pieces = [(each, 0) for each in _operands(node)]
         for each, depth in pieces:
             if not isinstance(each, ast.Starred | ast.Constant):
-                yield _inner(each), 0.9 + _EACH_NODE * (size - _size(each)) + own
+                lost = _LOST if data - self._data_of(each) else 0.0
+                cost = 0.9 + _EACH_NODE * (size - _size(each)) + own + lost
+                yield _inner(each), cost
             if depth < _DEEPEST:
                 pieces += [(below, depth + 1) for below in _operands(each)]
+
+    def _data_of(self, node: ast.AST) -> set[str]:
+        """Return the names of data in an expression, sizes and flags apart."""
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return {n for n in names if self._code.kinds.get(n, "").upper() in _DATA}
 
     def _calls(self, node: ast.Call) -> Iterator[_Change]:
         name = _called(node)

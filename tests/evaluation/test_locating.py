@@ -97,7 +97,10 @@ def located(folder: Path, name: str, text: str) -> tuple[Line | None, bool]:
     if found:
         _, case, failure = found[0]
     made = Locating(evaluator, failure.signature(name), folder)
-    return made.line([case, *cases], time.monotonic() + 60.0), bool(found)
+    line = made.line([case, *cases], time.monotonic() + 60.0)
+    # The kernel is what it was.
+    assert (evaluator.judge(case, Depth.BASE).failure is not None) == bool(found)
+    return line, bool(found)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
