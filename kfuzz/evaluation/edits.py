@@ -181,7 +181,11 @@ class Edit:
     @property
     def words(self) -> str:
         """What takes the place of what."""
-        return f"with `{_short(self.text)}` for `{_short(_text(self.node))}`"
+        node = self.node
+        before = _text(node)
+        if isinstance(node, ast.Assign) and _is_wrapper(node.value):
+            before = f"{_text(node.targets[0])} = {_text(node.value.args[0])}"
+        return f"with `{_short(self.text)}` for `{_short(before)}`"
 
     @contextmanager
     def made(self) -> Iterator[bool]:
