@@ -181,10 +181,11 @@ class Edit:
     @property
     def words(self) -> str:
         """What takes the place of what."""
-        node = self.node
-        before = _text(node)
-        if isinstance(node, ast.Assign) and _is_wrapper(node.value):
-            before = f"{_text(node.targets[0])} = {_text(node.value.args[0])}"
+        before = _text(self.node)
+        match self.node:
+            case ast.Assign(targets=[target], value=ast.Call() as value):
+                if _is_wrapper(value):
+                    before = f"{_text(target)} = {_text(value.args[0])}"
         return f"with `{_short(self.text)}` for `{_short(before)}`"
 
     @contextmanager
