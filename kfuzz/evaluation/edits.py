@@ -715,11 +715,12 @@ class _Sites:
         if not self._kernel:
             return
         words = {k.arg or "": _text(k.value) for k in node.keywords}
-        for word in words:
+        for given in node.keywords:
+            word = given.arg or ""
             kept = {k: v for k, v in words.items() if k != word}
-            yield self._call(node, words=kept), 1.6
+            yield self._call(node, words=kept), 1.6, given.value
             for other in self._given.get((name, word), ()):
-                yield self._call(node, words={**words, word: other}), 1.5
+                yield self._call(node, words={**words, word: other}), 1.5, given.value
         if name in ("tl.load", "tl.store"):
             yield from self._masked(node, name, words)
         if name in ("tl.maximum", "tl.minimum") and "propagate_nan" not in words:
@@ -740,7 +741,7 @@ class _Sites:
         ]
         fills = dict.fromkeys((*self._given.get((name, "other"), ()), *_NEUTRAL))
         if "mask" in words:
-            if name == "tl.load":
+            if name == "tl.load" and "other" not in words:
                 for fill in fills:
                     yield self._call(node, words={**words, "other": fill}), 1.3
             return

@@ -73,7 +73,11 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 class _Cases:
-    """Judges cases again and again; what is accepted of each is computed once."""
+    """Judges cases again and again; what is accepted of each is computed once.
+
+    Attributes:
+        cut_short: whether a call was ended in the middle.
+    """
 
     def __init__(self, evaluator: Evaluator, classes: Collection[str], deep: bool):
         self._evaluator = evaluator
@@ -82,6 +86,7 @@ class _Cases:
         self._posed: dict[int, Any] = {}
         self._seconds: dict[int, float] = {}
         self._held: list[Case] = []
+        self.cut_short = False
 
     def first(self, case: Case) -> tuple[bool | None, Failure | None]:
         """Return what the kernel as it is does on a case, as `passes`."""
@@ -98,6 +103,7 @@ class _Cases:
             with limited(limit):
                 return self._outcome(case)[0] is True
         except Overdue:
+            self.cut_short = True
             return False
         except KfuzzError:
             return False
@@ -220,10 +226,12 @@ class Locating:
 
     def _try(self, edits: Sequence[Edit], deadline: float) -> None:
         minimum, *others = *self._failing, *self._passing
+        self.complete = True
         for edit in edits:
             if self.fixes and edit.cost > self.fixes[0].cost + _MARGIN:
                 break
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or not self._is_sound():
+                self.complete = False
                 break
             self.tried += 1
             with edit.made() as possible:
@@ -234,10 +242,16 @@ class Locating:
                 self.fixes.append(edit)
             else:
                 self.nearly.append((conform / len(others), edit))
-        else:
-            self.complete = True
-        self.complete = self.complete or time.monotonic() < deadline
         self.nearly.sort(key=lambda each: (-each[0], each[1].cost))
+
+    def _is_sound(self) -> bool:
+        """Whether the process still judges as it did, where a call was cut short."""
+        if not self._cases.cut_short:
+            return True
+        passes = self._cases.passes
+        fails = not passes(self._failing[0])
+        self._cases.cut_short = False
+        return fails and all(map(passes, self._passing[:1]))
 
     def _separate(self, cases: Iterator[Case], deadline: float) -> None:
         """Leave out what further cases refute, where several lines would do."""
