@@ -606,6 +606,8 @@ class _Sites:
             yield from self._numbers(value)
 
     def _is_value(self, parent: ast.AST) -> bool:
+        if isinstance(parent, ast.keyword):
+            return parent.arg == "other"
         return _called(parent) in ("tl.full", "tl.where", "tl.maximum", "tl.minimum")
 
     def _numbers(self, value: float) -> Iterator[_Change]:
