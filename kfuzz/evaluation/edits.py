@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 # Packages whose functions are nobody's kernel.
-_FOREIGN: Final = frozenset({"kfuzz", "numpy", "torch", "triton"})
+_FOREIGN: Final = frozenset({"builtins", "kfuzz", "numpy", "torch", "triton"})
 # What holds functions: Triton's kernels, their tuners, classes of autograd.
-_HOLDING: Final = ("fn", "__wrapped__", "func", "function")
+_HOLDING: Final = ("fn", "__wrapped__", "__func__", "func", "function")
 _MOST_FUNCTIONS: Final = 64
 # Of two operands the first of these is the kind of the result.
 _KINDS: Final = (
@@ -236,24 +236,35 @@ def codes_of(function: Callable[..., Any]) -> list[Code]:
             continue
         seen.add(id(piece))
         if isinstance(piece, FunctionType):
-            if (piece.__module__ or "").partition(".")[0] not in _FOREIGN and (
-                code := _code(piece, jit)
-            ):
+            if not _is_foreign(piece) and (code := _code(piece, jit)):
                 made.append(code)
-                names = _names(piece.__code__)
-                held = [piece.__globals__.get(name) for name in names]
-                closed = [c.cell_contents for c in piece.__closure__ or () if _full(c)]
-                pieces += [(each, None) for each in (*held, *closed)]
+                pieces += [(each, None) for each in _referred(piece)]
         elif isinstance(piece, type):
-            own = (getattr(f, "__func__", f) for f in vars(piece).values())
-            pieces += [(f, None) for f in own if isinstance(f, FunctionType)]
-        elif not isinstance(piece, str | int | float):
+            own = () if _is_foreign(piece) else vars(piece).values()
+            pieces += [(getattr(each, "__func__", each), None) for each in own]
+        elif not isinstance(piece, str | int | float | ModuleType):
             kernel = piece if hasattr(piece, "rewritten_fn") else None
-            for name in _HOLDING:
-                inner = inspect.getattr_static(piece, name, None)
-                if inner is not None:
-                    pieces.append((inner, kernel))
+            inner = [inspect.getattr_static(piece, name, None) for name in _HOLDING]
+            pieces += [(each, kernel) for each in inner if each is not None]
+            pieces.append((type(piece), None))
     return made[:_MOST_FUNCTIONS]
+
+
+def _is_foreign(piece: Any) -> bool:
+    return (getattr(piece, "__module__", "") or "").partition(".")[0] in _FOREIGN
+
+
+def _referred(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function refers to by name, through modules and closures too."""
+    names = _names(function.__code__)
+    for name in names:
+        held = function.__globals__.get(name)
+        yield held
+        if isinstance(held, ModuleType) and (
+            held.__name__.partition(".")[0] not in _FOREIGN
+        ):
+            yield from (vars(held).get(each) for each in names)
+    yield from (c.cell_contents for c in function.__closure__ or () if _full(c))
 
 
 def _names(code: CodeType) -> set[str]:
