@@ -66,9 +66,7 @@ _WIDER: Final = {
     "tl.float32": "tl.float64", "torch.float16": "torch.float32",
     "torch.bfloat16": "torch.float32",
 }  # fmt: skip
-_FIXED: Final = frozenset(
-    {"ctx", "op", "ops", "annotation", "returns", "targets", "slice"}
-)
+_FIXED: Final = frozenset({"ctx", "op", "ops", "annotation", "returns", "targets"})
 # What a wrapper's own call may be changed in: nothing but a kernel or a tensor
 # follows from it.
 _OF_HOST: Final = frozenset(
@@ -514,18 +512,18 @@ class _Sites:
                         cost += prior
                         yield Edit(self._code, parent, place, node, text, cost, *spot)
             for inner, value in ast.iter_fields(node):
-                if inner in _FIXED:
-                    continue
-                if isinstance(node, ast.AugAssign) and inner == "target":
-                    continue
-                if (
-                    isinstance(node, ast.Call)
-                    and inner == "func"
-                    and not isinstance(value, ast.Attribute)
-                ):
+                if self._is_fixed(node, inner, value):
                     continue
                 if isinstance(value, ast.AST | list):
                     yield from self._below(node, value, inner, (node, *above))
+
+    def _is_fixed(self, node: ast.AST, name: str, value: Any) -> bool:
+        """Whether a field of a node is left as it is."""
+        if name == "slice":  # but for the grid of a launch
+            return self._kernel
+        if isinstance(node, ast.Call) and name == "func":
+            return not isinstance(value, ast.Attribute | ast.Subscript)
+        return name in _FIXED or (isinstance(node, ast.AugAssign) and name == "target")
 
     def _ran(self, node: ast.stmt) -> bool:
         end = node.end_lineno or node.lineno
