@@ -552,8 +552,8 @@ class _Sites:
             case ast.UnaryOp(operand=operand):
                 yield _text(operand), 1.0
             case ast.IfExp(body=body, orelse=orelse):
-                yield _text(body), 1.2
-                yield _text(orelse), 1.2
+                yield _text(body), 1.6
+                yield _text(orelse), 1.6
             case ast.Subscript(value=value, slice=ast.Slice(step=ast.expr())):
                 yield _text(value), 1.0
             case ast.Tuple(elts=[one, two]) if not isinstance(parent, ast.Subscript):
