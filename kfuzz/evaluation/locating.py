@@ -41,7 +41,7 @@ _LEAST_SECONDS: Final = 0.5
 _ADDING: Final = 2.0
 # Nor where fewer cases fail: much may mend these by chance.
 _LEAST_FAILING: Final = 3
-# A change that mends the minimum names its line if so many other cases conform.
+# A change that mends the minimum names its line if this is its share at least.
 _NEARLY: Final = 0.5
 # Of the time so much goes to sorting the other cases at most.
 _SORTING: Final = 0.25
@@ -155,7 +155,8 @@ class Locating:
         codes: the functions that are changed.
         tried: how many changes were run.
         fixes: those with which every case conforms, the least first.
-        nearly: those with which the minimum does, by the share of the others that do.
+        nearly: those with which the minimum does, each with the share of failing cases
+            that do, times that of the others.
         complete: whether all that were to be tried were.
     """
 
@@ -225,7 +226,7 @@ class Locating:
                 self._failing.append(case)
 
     def _try(self, edits: Sequence[Edit], deadline: float) -> None:
-        minimum, *others = *self._failing, *self._passing
+        minimum, *others = self._failing
         self.complete = True
         for edit in edits:
             if self.fixes and edit.cost > self.fixes[0].cost + _MARGIN:
@@ -237,11 +238,13 @@ class Locating:
             with edit.made() as possible:
                 if not possible or not self._cases.passes(minimum):
                     continue
-                conform = sum(map(self._cases.passes, others))
-            if conform == len(others):
+                mended = 1 + sum(map(self._cases.passes, others))
+                kept = sum(map(self._cases.passes, self._passing))
+            if mended == len(self._failing) and kept == len(self._passing):
                 self.fixes.append(edit)
             else:
-                self.nearly.append((conform / len(others), edit))
+                held = kept / len(self._passing) if self._passing else 1.0
+                self.nearly.append((mended / len(self._failing) * held, edit))
         self.nearly.sort(key=lambda each: (-each[0], each[1].cost))
 
     def _is_sound(self) -> bool:
@@ -281,9 +284,8 @@ class Locating:
             return access
         if not self.nearly or self.nearly[0][0] < _NEARLY:
             return None
-        share, best = self.nearly[0]
-        conform = 1 + round(share * (fail + held - 1))
-        evidence = f"{best.words}, it passes, as {conform} of {fail + held} cases"
+        best = self.nearly[0][1]
+        evidence = f"{best.words}, the smallest case passes, but not every other one"
         return self._line(best, evidence, certain=False)
 
     def _accessed(self) -> Line | None:

@@ -124,10 +124,10 @@ def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:
 
 
 def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
-    # Three faults of one expression: whichever is mended, the others are left.
+    # Two faults at two lines: whichever is mended, the other one is left.
     text = KERNELS.replace(
-        "total + part.to(tl.float32)", "total - 3.5 * part.to(tl.float32) + 1.25"
-    )
+        "total + part.to(tl.float32)", "total - part.to(tl.float32) * 3.5"
+    ).replace("tl.sum(total, axis=0)", "tl.sum(total, axis=0) * 0.3 + 1.25")
     line, fails = located(tmp_path, "total", text)
     assert fails
     assert line is None
