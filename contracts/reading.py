@@ -554,9 +554,12 @@ def _accesses(evidence: Evidence) -> Iterator[str]:
     for access in accesses(evidence, "race") if orders else ():
         place = f" ({access.line})" if access.line else ""
         memory = access.argument or "memory of its own"  # its shape changes by case
+        done = "store different values to"
+        if {access.access, access.other_access} - {"store", ""}:
+            done = f"{access.access} and {access.other_access}, unordered,"
         yield (
-            f"two programs store different values to one element of {memory}{place}; "
-            "no result depends on it"
+            f"two programs {done} one element of {memory}{place}; no result depends on "
+            "it"
         )
 
 

@@ -1,5 +1,7 @@
 """Order: of the data, of programs, of calls."""
 
+from typing import Final
+
 from kfuzz.contracts.classes.precision import failure_at, first_changed
 from kfuzz.contracts.evidence import (
     Batches,
@@ -183,12 +185,32 @@ def _shows_order(evidence: Evidence, probe: Probe, found: Difference) -> bool:
     return made is not None and bool(made.missed[0][found.index])
 
 
+_DOES: Final = {
+    "load": "loads",
+    "store": "stores to",
+    "atomic": "changes by an atomic",
+}
+
+
 def _described(race: Access) -> str:
-    """Return which programs store to which memory, and where in the source."""
-    place = f", at {race.line}" if race.line else ""
+    """Return which programs meet in which memory, and where in the source."""
+    if race.access == race.other_access == "store" and race.line == race.other_line:
+        place = f", at {race.line}" if race.line else ""
+        return (
+            f"the kernel's programs {race.other} and {race.program} store different "
+            f"values to one element of {race.memory}{place}"
+        )
+    (one, at), (other, there) = (
+        (_DOES.get(access, access), f" at {line}" if line else "")
+        for access, line in (
+            (race.access, race.line),
+            (race.other_access, race.other_line),
+        )
+    )
     return (
-        f"the kernel's programs {race.other} and {race.program} store different "
-        f"values to one element of {race.memory}{place}"
+        f"the kernel's program {race.program} {one} element {race.offset} of "
+        f"{race.memory}{at}, which program {race.other} {other}{there}, and nothing "
+        "orders them"
     )
 
 

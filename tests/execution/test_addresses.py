@@ -229,7 +229,8 @@ def test_two_programs_that_store_different_values_race() -> None:
     (found,) = accesses(call, vector(3))
     assert found == Access(
         "store", "", "its own float32[1]", "race", program=(1, 0, 0), other=FIRST,
-        line=line("store_program: race"),
+        line=line("store_program: race"), other_access="store",
+        other_line=line("store_program: race"),
     )  # fmt: skip
 
 
