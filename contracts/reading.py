@@ -138,8 +138,10 @@ def is_friendly(case: Case) -> bool:
 
 T = TypeVar("T")
 
-# Orders of programs other than the usual.
-ORDERS: Final = (Probe.REVERSED, Probe.ONE_LAST, Probe.OTHER_LAST)
+# Orders of programs, and of their accesses, other than the usual.
+ORDERS: Final = (
+    Probe.REVERSED, Probe.OUTDATED, Probe.ONE_LAST, Probe.OTHER_LAST,
+)  # fmt: skip
 
 # Repeats on a GPU, each with what ran meanwhile, in words.
 UNDER_LOAD: Final = {

@@ -121,9 +121,7 @@ def _other_bits(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None
 
 def _raced(evidence: Evidence) -> Failure | None:
     races = accesses(evidence, "race")
-    if evidence.declaration.determinism == "none" or not races:
-        return None
-    if not agree(evidence, Probe.BASE, Probe.REPEAT):
+    if not races or not agree(evidence, Probe.BASE, Probe.REPEAT):
         return None
     for probe in ORDERS:
         if comparable(evidence, probe):
@@ -176,10 +174,10 @@ def _part(whole: Rows, batch: Rows) -> str:
 def _shows_order(evidence: Evidence, probe: Probe, found: Difference) -> bool:
     """Whether a difference shows that the order matters.
 
-    Where the store is stochastic the seed may be the kernel's own: only what the other
-    order makes wrong does.
+    Where bits are not promised, or the store is stochastic and the seed may be the
+    kernel's own, only what the other order makes wrong does.
     """
-    if evidence.declaration.store != "stochastic":
+    if evidence.declaration.promises_bits:
         return True
     made = comparison(evidence, found.output, probe)
     return made is not None and bool(made.missed[0][found.index])

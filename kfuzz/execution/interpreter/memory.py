@@ -328,6 +328,7 @@ class AddressCheck:
 
     Args:
         reach: what the launches may touch.
+        outdated: whether loads that race with a store get what was there before it.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
@@ -336,7 +337,8 @@ class AddressCheck:
         volatile: whether what is carried out now is a volatile load.
     """
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, *, outdated: bool = False) -> None:
+        self._outdated = outdated
         self.atomic = self.volatile = False
         self.origin: int | None = None
         self.casts = False
@@ -358,7 +360,7 @@ class AddressCheck:
         """Begin a launch."""
         launched = [t for a in arguments for t in tensors_in(a)]
         self._regions = self._reach.regions(launched)
-        self._races, self._order = RaceLog(programs), []
+        self._races, self._order = RaceLog(programs, history=self._outdated), []
         self._programs = programs
         self.casts, self.origin, self.atomic = False, None, False
 
@@ -397,7 +399,11 @@ class AddressCheck:
             writes = region.writes
             if writes is None or writes.complete:
                 self._loaded(region, ptrs, mask, size)
-                return native.load(ptrs, mask, other, dtype)
+                result = native.load(ptrs, mask, other, dtype)
+                if self._outdated:
+                    live = _shaped(mask, ptrs.shape)
+                    result = self._before(region, ptrs, live, result)
+                return result
         live = _shaped(mask, ptrs.shape)
         access = ATOMIC if self.atomic else LOAD
         pieces, bad = self._pieces(ptrs, live, size, access, region)
@@ -408,6 +414,8 @@ class AddressCheck:
             result[bad] = self._poison(np.dtype(dtype))
         for piece, lanes, offsets in pieces:
             self._loaded(piece, ptrs, lanes, size)
+            if self._outdated:
+                result = self._before(piece, ptrs, lanes, result)
             writes = None if self.atomic else piece.writes
             if writes is not None and not writes.complete:
                 found = _bytes(result[lanes], size)
@@ -564,6 +572,21 @@ class AddressCheck:
                 ordering=self.atomic or self.volatile,
             )  # fmt: skip
             self._raced(LOAD, region, races)
+
+    def _before(self, region: Region, ptrs: Array, live: Flags, result: Array) -> Array:
+        """Return the result of a load as it may be before the stores it races with.
+
+        What is polled is seen in the end.
+        """
+        again = ptrs.size == 1 and self._polled and self._polled[0] == int(ptrs.item())
+        if not self._races.possible or self.atomic or self.volatile or again:
+            return result
+        offsets = (ptrs[live] - np.uint64(region.low)).view(np.int64)
+        held = _bytes(result[live], result.dtype.itemsize)
+        made = np.array(result)
+        before = self._races.before(region, len(self._order) - 1, offsets, held)
+        made[live] = before.reshape(-1).view(result.dtype)
+        return made
 
     def _met(self, region: Region, offsets: Indices, size: int) -> None:
         """Log an atomic for its races."""

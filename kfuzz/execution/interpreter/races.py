@@ -104,6 +104,7 @@ class _Spot:
         pending: loads that were not entered yet, while nothing was stored.
         held: how many these are.
         met: whether there were atomics.
+        before: per unit what it held before the last store.
     """
 
     def __init__(self, unit: int) -> None:
@@ -112,6 +113,7 @@ class _Spot:
         self.pending: list[tuple[Indices, Words, Any, int]] = []
         self.held = 0
         self.met = False
+        self.before: Words | None = None
 
 
 class RaceLog:
@@ -119,9 +121,11 @@ class RaceLog:
 
     Args:
         programs: how many programs it runs.
+        history: whether to keep what elements held before their last stores.
     """
 
-    def __init__(self, programs: int) -> None:
+    def __init__(self, programs: int, *, history: bool = False) -> None:
+        self._history = history
         self.possible = 1 < programs <= _PROGRAM
         self._programs = programs
         # By number of the call: what it was, and where in the source.
@@ -200,9 +204,13 @@ class RaceLog:
         word = np.dtype(f"u{spot.unit}")
         stored, held = (np.ascontiguousarray(x).view(word) for x in (stored, held))
         found = []
+        if self._history and spot.before is None:
+            spot.before = np.zeros(-(-(memory.high - memory.low) // spot.unit), word)
         for lanes, before in _in_turn(units, stamps, stored, held):
             where, whose = units[lanes], _of(stamps, lanes)
             changed = stored[lanes] != before
+            if spot.before is not None:
+                spot.before[where[changed]] = before[changed]
             if changed.all():
                 found += self._stored(memory, spot, where, whose)
                 continue
@@ -210,6 +218,30 @@ class RaceLog:
                 found += self._stored(memory, spot, where[changed], _of(whose, changed))
             self._table(memory, spot, LOAD).add(where[~changed], _of(whose, ~changed))
         return found
+
+    def before(
+        self, memory: Memory, program: int, offsets: Indices, loaded: Words
+    ) -> Words:
+        """Return what one program's loads give that come before what they race with.
+
+        Args:
+            memory: where they all are.
+            program: whose they are.
+            offsets: of the first bytes in the memory.
+            loaded: what these places hold, the bytes of each.
+        """
+        spot = self._spots.get(memory)
+        table = None if spot is None else spot.tables.get(STORE)
+        if spot is None or table is None or spot.before is None:
+            return loaded
+        size = loaded.shape[1]
+        units, _ = _units(offsets, size, spot.unit, np.zeros((), np.int64))
+        last = table.last[units]
+        racing = (last != 0) & (last & _PROGRAM != program)
+        racing &= self._unordered(np.full(last.shape, program), last)
+        words = np.ascontiguousarray(loaded).reshape(-1).view(spot.before.dtype)
+        made = np.where(racing, spot.before[units], words)
+        return made.view(np.uint8).reshape(-1, size)
 
     def atomic(
         self, memory: Memory, program: int, offsets: Indices, size: int, line: str, *,
@@ -352,6 +384,8 @@ class RaceLog:
         if (offsets % unit).any():
             unit = 1
         if unit < spot.unit:
+            if spot.before is not None:
+                spot.before = spot.before.view(f"u{unit}")
             for table in spot.tables.values():
                 table.last = np.repeat(table.last, spot.unit // unit)
                 table.before = np.repeat(table.before, spot.unit // unit)
