@@ -321,6 +321,25 @@ def unknown_tables(x: Tensor) -> None:
     assert unseen.tolist() == [1.0, 1.0, 1.0]
 
 
+def test_a_descriptor_store_past_the_end_of_a_row_fills_its_sector() -> None:
+    def call(x: Tensor) -> None:
+        target = TensorDescriptor(x, [3, 6], [8, 1], [4, 8])
+        full = TensorDescriptor(torch.ones(3, 8), [3, 8], [8, 1], [4, 8])
+        kernels.given_descriptors[(1,)](full, target)
+
+    def rows(columns: int) -> TensorSpec:
+        axes = ("M", "N")
+        return TensorSpec((3, columns), axes, "float32", strides=(8, 1), values=b"")
+
+    # Of the last row there is nothing beyond its elements.
+    last, others = accesses(call, rows(6))
+    assert (last.access, last.where, last.offset, last.count) == (
+        "store", "after", 22, 2,
+    )  # fmt: skip
+    assert (others.where, others.offset, others.count) == ("slack", 6, 4)
+    assert accesses(call, rows(8)) == ()
+
+
 def descriptors(x: Tensor) -> None:
     a, b = torch.ones(3, 8), torch.empty(3, 8)
     kernels.through_descriptor[(1,)](a, b, 3, 8, BLOCK=8)

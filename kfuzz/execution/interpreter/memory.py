@@ -10,6 +10,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from opcode import opmap
@@ -687,6 +688,7 @@ _ATOMICS: Final = (
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
+_SECTOR: Final = 16
 # What is checked of the native part, and which of its arguments are the pointers.
 _POINTERS: Final = {"load": 0, "store": 0, "atomic_rmw": 1, "atomic_cas": 0}
 
@@ -713,6 +715,10 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
         wrap(builder, names, partial(_operation, handle, current, atomic))
+    wrap(
+        builder, ("create_descriptor_store",),
+        lambda original: _in_sectors(original, handle),
+    )  # fmt: skip
     for name in _BLOCKS:
         wrap(getattr(module, name, None), ("materialize_pointers",), _materialized)
     patches.set(module, "_implicit_cvt", _converted(module._implicit_cvt, handle))
@@ -822,6 +828,23 @@ def _materialized(original: Any) -> Any:
         return pointers, mask
 
     return materialize_pointers
+
+
+def _in_sectors(original: Any, handle: Any) -> Any:
+    """Store through a descriptor as a GPU does: whole sectors, not elements.
+
+    On an H100 a block that passes the end of a row writes up to the next 16-byte
+    boundary (Triton's issue 11583); base and strides are multiples of that.
+    """
+
+    def create_descriptor_store(builder: Any, block: Any, *operands: Any) -> Any:
+        size = block.base.dtype.element_ty.primitive_bitwidth // 8
+        columns, wide = block.shape[-1], copy(block)
+        whole = -(-columns.data * size // _SECTOR) * _SECTOR // size
+        wide.shape = [*block.shape[:-1], handle(whole, columns.dtype)]
+        return original(builder, wide, *operands)
+
+    return create_descriptor_store
 
 
 def _converted(original: Any, handle: Any) -> Any:
