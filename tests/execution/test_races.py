@@ -33,7 +33,7 @@ def run(pair: Pair, *, race: bool, **options: Any) -> Run:
         if given.role == "index":
             values[name] = (torch.arange(N) * 7 % N).int() // 2
         else:
-            values[name] = (torch.arange(N ** len(axes)) * 37 % 1601).float()
+            values[name] = (torch.arange(N ** len(axes)) * 1009 % 1601 + 1).float()
         values[name] = values[name].reshape(shape)
         dtype = str(values[name].dtype).removeprefix("torch.")
         specs[name] = TensorSpec(shape, axes, dtype, values=bytes(0))

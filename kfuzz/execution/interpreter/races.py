@@ -100,7 +100,7 @@ class _Spot:
 
     Attributes:
         unit: bytes of which all accesses are multiples.
-        tables: by kind; stores that changed nothing are with the loads.
+        tables: by kind; stores of what was there before all others are with the loads.
         pending: loads that were not entered yet, while nothing was stored.
         held: how many these are.
         met: whether there were atomics.
@@ -171,10 +171,16 @@ class RaceLog:
         if not self._follow(memory, spot, offsets, size):
             return []
         units, stamps = _units(offsets, size, spot.unit, stamps)
+        found: list[Race] = []
         if ordering:
             self._observe(spot, units, stamps)
             return []
-        found = self._races(spot, units, stamps, (STORE, ATOMIC))
+        # Whoever stored there after all others loads its own.
+        table = spot.tables.get(STORE)
+        if table is not None:
+            others = (table.last[units] ^ stamps) & _PROGRAM != 0
+            found = self._races(spot, units[others], _of(stamps, others), (STORE,))
+        found += self._races(spot, units, stamps, (ATOMIC,))
         self._table(memory, spot, LOAD).add(units, stamps)
         return found
 
@@ -209,14 +215,19 @@ class RaceLog:
         for lanes, before in _in_turn(units, stamps, stored, held):
             where, whose = units[lanes], _of(stamps, lanes)
             changed = stored[lanes] != before
-            if spot.before is not None:
-                spot.before[where[changed]] = before[changed]
-            if changed.all():
-                found += self._stored(memory, spot, where, whose)
-                continue
             if changed.any():
-                found += self._stored(memory, spot, where[changed], _of(whose, changed))
-            self._table(memory, spot, LOAD).add(where[~changed], _of(whose, ~changed))
+                found += self._races(
+                    spot, where[changed], _of(whose, changed), (STORE, LOAD, ATOMIC)
+                )
+            # Who stores what another one stored has it of its own.
+            table = self._table(memory, spot, STORE)
+            entered = changed | (table.last[where] != 0)
+            if spot.before is not None:
+                spot.before[where[entered]] = before[entered]
+            table.add(where[entered], _of(whose, entered))
+            if not entered.all():
+                unseen = ~entered
+                self._table(memory, spot, LOAD).add(where[unseen], _of(whose, unseen))
         return found
 
     def before(
@@ -288,13 +299,6 @@ class RaceLog:
             (len(self._calls) - 1 << _BITS) | np.asarray(programs, np.int64)
         )
         return made
-
-    def _stored(
-        self, memory: Memory, spot: _Spot, units: Indices, stamps: Indices
-    ) -> list[Race]:
-        found = self._races(spot, units, stamps, (STORE, LOAD, ATOMIC))
-        self._table(memory, spot, STORE).add(units, stamps)
-        return found
 
     def _races(
         self, spot: _Spot, units: Indices, stamps: Indices, kinds: Collection[str]
