@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
+from tests.benchmarks.planted_races.kernels import PAIRS
 from tests.e2e.project import HEADER, RIGHT, Project, strict
 
 pytest.importorskip("kfuzz.features")
@@ -60,6 +61,20 @@ def test_without_the_solver_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "z3", None)
     assert main(["prove", "kernels.py"]) == 5
     assert "pip install 'kfuzz[prove]'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_no_race_between_programs_is_called_proved(project: Project) -> None:
+    races = f"{ROOT}/tests/benchmarks/planted_races/kernels.py"
+    words = ["--device", "interpret", "--format", "json", "--max-time", "20s"]
+    done = project.kfuzz("prove", *(f"{races}::{name}" for name in PAIRS), *words)
+    kernels = strict(done.stdout)["kernels"]
+    assert len(kernels) == len(PAIRS)
+    for kernel in kernels:
+        said = answers(kernel)
+        both = {said.get("stores of programs apart", ALL_SIZES)}
+        both.add(said.get("loads apart from other programs' stores", ALL_SIZES))
+        assert both != {ALL_SIZES}, kernel["kernel"]
 
 
 def corners() -> list[tuple[str, str]]:
