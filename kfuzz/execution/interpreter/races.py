@@ -130,6 +130,7 @@ class RaceLog:
         self._programs = programs
         # By number of the call: what it was, and where in the source.
         self._calls: list[tuple[str, str]] = [("", "")]
+        self._places: dict[tuple[str, str], tuple[str, str]] = {}
         self._spots: dict[Memory, _Spot] = {}
         # Per address or memory that atomics met at, and per program: up to which call
         # each program's accesses come before.
@@ -294,7 +295,8 @@ class RaceLog:
         self._known.pop(program, None)
 
     def _stamps(self, access: str, line: str, programs: Any) -> Indices:
-        self._calls.append((access, line))
+        place = access, line
+        self._calls.append(self._places.setdefault(place, place))
         made: Indices = np.asarray(
             (len(self._calls) - 1 << _BITS) | np.asarray(programs, np.int64)
         )

@@ -124,6 +124,15 @@ def test_a_grid_that_is_too_small_leaves_elements() -> None:
     assert verdicts(copy_ir(), short)[Property.COVERED] is not Reply.PROVED
 
 
+def test_no_program_is_no_fault_where_no_result_has_an_element() -> None:
+    none = replace(launch(0, extra=3), grid=(0, 1, 1))
+    y = none.arguments["y"]
+    assert isinstance(y, TensorArgument)
+    assert not none.vacuous
+    weight = replace(y, output=False)
+    assert replace(none, arguments={**none.arguments, "y": weight}).vacuous
+
+
 @pytest.mark.parametrize(
     ("promise", "reply"),
     [
