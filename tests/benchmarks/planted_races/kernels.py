@@ -700,12 +700,15 @@ PAIRS: Final = {
 }  # fmt: skip
 
 for _name, _pair in PAIRS.items():
+    _claims = {**_pair.claims}
+    if "index" in _pair.inputs:
+        _claims["out_of_bounds"] = "undefined"
     _operator = kfuzz.reference(
         _pair.reference, inputs=dict(_pair.inputs), name=_name,
         **{"outputs": ("y",)} | dict(_pair.options),
     )  # fmt: skip
     for _race in (True, False):
         _bound = _name if _race else f"{_name}_correct"
-        globals()[_bound] = kfuzz.kernel(_operator, name=_bound, **_pair.claims)(
+        globals()[_bound] = kfuzz.kernel(_operator, name=_bound, **_claims)(
             _pair.make(_race)
         )
