@@ -174,13 +174,18 @@ def _part(whole: Rows, batch: Rows) -> str:
 def _shows_order(evidence: Evidence, probe: Probe, found: Difference) -> bool:
     """Whether a difference shows that the order matters.
 
-    Where bits are not promised, or the store is stochastic and the seed may be the
-    kernel's own, only what the other order makes wrong does.
+    Where the store is stochastic the seed may be the kernel's own: only what the other
+    order makes wrong does. So it is where bits are not promised, of what is right.
     """
     if evidence.declaration.promises_bits:
         return True
-    made = comparison(evidence, found.output, probe)
-    return made is not None and bool(made.missed[0][found.index])
+
+    def wrong(probe: Probe) -> bool:
+        made = comparison(evidence, found.output, probe)
+        return made is not None and bool(made.missed[0][found.index])
+
+    right = evidence.declaration.determinism != "none" or not wrong(Probe.BASE)
+    return right and wrong(probe)
 
 
 _DOES: Final = {
