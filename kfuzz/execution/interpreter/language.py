@@ -13,6 +13,7 @@ import numpy as np
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.programs import array
 
 
 class NoForm(NotImplementedError):
@@ -340,4 +341,4 @@ def number(value: Any) -> int:
     """Return a whole number that may be a constexpr or a tensor of one element."""
     value = getattr(value, "value", value)
     handle = getattr(value, "handle", None)
-    return int(value) if handle is None else int(np.asarray(handle.data).squeeze())
+    return int(value) if handle is None else int(array(handle.data).squeeze())

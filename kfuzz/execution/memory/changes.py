@@ -222,6 +222,14 @@ class WriteMap:
         """Take every element for written."""
         self.complete, self._written = True, None
 
+    def state(self) -> tuple[bool, Flags | None]:
+        """Return what is written now, for `restore`."""
+        return self.complete, None if self._written is None else self._written.copy()
+
+    def restore(self, state: tuple[bool, Flags | None]) -> None:
+        """Forget what was written since `state`."""
+        self.complete, self._written = state
+
     def mark(self, offsets: Indices, size: int) -> None:
         """Record a write.
 
