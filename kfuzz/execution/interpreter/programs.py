@@ -116,13 +116,13 @@ class Programs(NDArrayOperatorsMixin):
     def __array_ufunc__(
         self, ufunc: Any, method: str, *inputs: Any, **named: Any
     ) -> Any:
-        out = named.pop("out", None)
-        function = ufunc if method == "__call__" else getattr(ufunc, method)
-        half = any(getattr(x, "dtype", None) == np.float16 for x in inputs)
-        if method != "__call__" or (half and ufunc.__name__ not in _EXACT):
-            made = per_program(function, *inputs, **named)
+        out = named.pop("out", None) if named else None
+        if method != "__call__":
+            made = per_program(getattr(ufunc, method), *inputs, **named)
         elif ufunc.signature is not None:
             made = Programs(ufunc(*_spread(inputs), **named))
+        elif ufunc not in _EXACT and any(map(_is_half, inputs)):
+            made = per_program(ufunc, *inputs, **named)
         else:
             made = _wrapped(ufunc(*_aligned(inputs), **named))
         if out is None:
@@ -244,18 +244,20 @@ def _wrapped(made: Any) -> Any:
     return tuple(map(Programs, made)) if isinstance(made, tuple) else Programs(made)
 
 
+def _is_half(x: Any) -> bool:
+    return bool(getattr(x, "dtype", None) == np.float16)
+
+
 def _aligned(inputs: Sequence[Any]) -> list[Any]:
     """Return operands of a function of elements, programs along the first axis."""
-    ndim = max(np.ndim(x) for x in inputs)
-    found = []
-    for x in inputs:
-        if isinstance(x, Programs):
-            data, missing = x.data, ndim - x.ndim
-            if missing:
-                data = data.reshape(len(data), *(1,) * missing, *x.shape)
-            found.append(data)
-        else:
-            found.append(x)
+    found = [x.data if isinstance(x, Programs) else x for x in inputs]
+    sizes = [x.ndim for x in inputs if isinstance(x, _ARRAYS)]
+    ndim = max(sizes)
+    if min(sizes) < ndim:
+        for place, x in enumerate(inputs):
+            if isinstance(x, Programs) and (missing := ndim - x.ndim):
+                shape = len(x.data), *(1,) * missing, *x.shape
+                found[place] = x.data.reshape(shape)
     return found
 
 
@@ -317,14 +319,17 @@ def _stacked(made: Sequence[Any]) -> Programs:
     return Programs(data)
 
 
+_ARRAYS: Final = (Programs, np.ndarray)
+
 # NumPy's functions that take all programs at once.
 
 # Of halves the other functions compute otherwise at the end of an array.
 _EXACT: Final = frozenset(
-    {"add", "subtract", "multiply", "divide", "negative", "absolute", "sqrt", "fmod",
-     "maximum", "minimum", "fmax", "fmin", "less", "less_equal", "greater",
-     "greater_equal", "equal", "not_equal", "isnan", "isinf", "isfinite", "signbit",
-     "floor", "ceil", "trunc", "rint", "copysign", "nextafter", "matmul"}
+    {np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.sqrt,
+     np.fmod, np.maximum, np.minimum, np.fmax, np.fmin, np.less, np.less_equal,
+     np.greater, np.greater_equal, np.equal, np.not_equal, np.isnan, np.isinf,
+     np.isfinite, np.signbit, np.floor, np.ceil, np.trunc, np.rint, np.copysign,
+     np.nextafter}
 )  # fmt: skip
 
 
