@@ -456,8 +456,11 @@ def numpy_for(module: ModuleType) -> ModuleType:
         if not isinstance(value, Programs):
             return module.full(shape, value, dtype=dtype, **named)
         wanted = value.dtype if dtype is None else dtype
-        filled = np.empty((len(value.data), *shape), wanted)
-        filled[...] = _aligned((value, np.broadcast_to(np.uint8(0), shape)))[0]
+        (data, _) = _aligned((value, np.broadcast_to(np.uint8(0), shape)))
+        if len(shape) == 1:  # no layout but one
+            return _broadcast(Programs(data.astype(wanted, copy=False)), shape)
+        filled = np.empty((len(data), *shape), wanted)
+        filled[...] = data
         return Programs(filled)
 
     def array_of(values: Any, dtype: Any = None, **named: Any) -> Any:

@@ -8,7 +8,7 @@ other: so all that is recorded, and the order in which programs see each other, 
 ever. The grid is cut so that values stay small.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from types import CodeType
 from typing import Any, Final
@@ -46,7 +46,7 @@ _MOST_SKIPPED: Final = 64
 _MANY: Final = -1
 
 Indices = NDArray[np.int64]
-Numbers = NDArray[np.int32] | int
+Numbers = Array | int
 
 
 class _Marks:
@@ -56,6 +56,7 @@ class _Marks:
         unit: bytes of a unit.
         writers: the number of the program, from 1; 0 for none, `_MANY` for several
             that an atomic operation orders.
+        read: whether anything was read.
         readers: alike; `_MANY` for several.
         atomics: the number of the last atomic operation, from 1.
     """
@@ -66,6 +67,7 @@ class _Marks:
             raise NotVectorised("memory of that size is not followed")
         self.unit = unit
         self.writers = np.zeros(count, np.int32)
+        self.read = False
         self.readers = np.zeros(count, np.int32)
         self.atomics = np.zeros(count, np.int32)
 
@@ -90,11 +92,12 @@ class Session:
             raise NotVectorised("arguments overlap")
         self._numbers = np.zeros(1, np.int32)
         self._marks: dict[Region, _Marks] = {}
-        # Of regions that nothing has stored to: pointers, lanes, size, and programs.
-        self._loads: dict[Region, list[tuple[Array, Any, int, Any, bool]]] = {}
+        # Of regions that nothing has stored to: where, lanes, size, and programs.
+        self._loads: dict[Region, list[tuple[Indices, Any, int, Any, bool]]] = {}
         self._logged = 0
-        # In order: what undoes a store or the mark of an atomic operation.
-        self._undo: list[Callable[[], Any]] = []
+        # In order: what a store or the mark of an atomic operation replaced.
+        self._undo: list[tuple[Array, Indices, Array]] = []
+        self._views: dict[tuple[Region, int], Array] = {}
         self._written: dict[Region, Any] = {}
         self._atomics = 0
         self._begun, self._ordered, self._latest = 0, True, 0
@@ -119,7 +122,8 @@ class Session:
     def roll_back(self, place: int) -> None:
         """Undo what was done since."""
         while len(self._undo) > place:
-            self._undo.pop()()
+            array, places, held = self._undo.pop()
+            array[places] = held
         if not place:
             for region, state in self._written.items():
                 assert region.writes is not None
@@ -141,67 +145,74 @@ class Session:
     def load(self, native: Any, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load."""
         many, (ptrs, mask, other) = self._lanes(ptrs, mask, other)
-        size = np.dtype(dtype).itemsize
-        pieces = self._pieces(ptrs, mask, size)
-        for region, lanes in pieces:
-            self._log(region, ptrs, lanes, size, many)
-        result = native.load(ptrs, mask, other, dtype)
-        for region, lanes in pieces:
+        word = np.dtype(f"u{np.dtype(dtype).itemsize}")
+        if other.itemsize != word.itemsize:
+            raise NotVectorised("a load's default value of another size")
+        result = other.view(word)
+        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
+            self._log(region, units, lanes, word.itemsize, many)
+            found = self._memory(region, word)[units]
             if region.writes is not None and not region.writes.complete:
-                offsets = _offsets(region, ptrs, lanes)
-                flat = np.ascontiguousarray(result[lanes]).reshape(-1)
-                found = flat.view(np.uint8).reshape(-1, size)
-                if region.writes.missing(offsets, size, found).any():
+                numbers = _numbers(lanes)
+                offsets = _chosen(units, numbers) * word.itemsize
+                held = _chosen(found, numbers).view(np.uint8).reshape(-1, word.itemsize)
+                if region.writes.missing(offsets, word.itemsize, held).any():
                     raise NotVectorised("a load of what nothing wrote")
+            result = found if lanes is None else np.where(lanes, found, result)
+        result = np.array(result, order="C", copy=None).view(dtype)
         return Programs(result) if many else result
 
     def store(self, native: Any, ptrs: Any, values: Any, mask: Any) -> Any:
         """Carry out a store."""
         self._polled = None
         many, (ptrs, values, mask) = self._lanes(ptrs, values, mask)
-        size = values.dtype.itemsize
-        for region, lanes, offsets in self._stored(ptrs, mask, size):
-            marks, units = self._units(region, offsets, size)
-            who = self._who(lanes, many)
+        word = np.dtype(f"u{values.itemsize}")
+        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
             if not many and len(self._numbers) > 1:
                 raise NotVectorised("programs store to the same elements")
-            for seen in (marks.writers[units], marks.readers[units]):
-                if ((seen != 0) & (seen != who)).any():
+            lanes = _numbers(lanes)
+            touched = self._stored(region, units, lanes, word)
+            who = self._who(units.shape, lanes, many)
+            marks = self._marks_of(region, word.itemsize)
+            for marked in (
+                (marks.writers, marks.readers) if marks.read else (marks.writers,)
+            ):
+                seen = marked[touched]
+                if np.count_nonzero(seen) and ((seen != 0) & (seen != who)).any():
                     raise NotVectorised("a program stores where another one does")
-            marks.writers[units] = who
-            if (marks.writers[units] != who).any():
+            marks.writers[touched] = who
+            if many and (marks.writers[touched] != who).any():
                 raise NotVectorised("programs store to the same elements")
-        self._keep(native, ptrs, mask, size)
-        return native.store(ptrs, values, mask)
+            memory = self._memory(region, word)
+            memory[touched] = _chosen(values.view(word), lanes)
 
     def atomic_rmw(
         self, native: Any, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any
     ) -> Any:
         """Carry out an atomic of each program, in their order."""
-        many, (ptrs, value, mask) = self._lanes(ptrs, value, mask)
+        many, operands = self._lanes(ptrs, value, mask)
         if not many and len(self._numbers) > 1:
-            count = len(self._numbers)
-            many, ptrs, value, mask = (
-                True,
-                *(spread(x, count) for x in (ptrs, value, mask)),
-            )
-        size = value.dtype.itemsize
+            many, operands = True, [spread(x, len(self._numbers)) for x in operands]
+        ptrs, value, mask = operands
+        word = np.dtype(f"u{value.itemsize}")
         self._atomics += 1
-        for region, lanes, offsets in self._stored(ptrs, mask, size):
-            marks, units = self._units(region, offsets, size)
-            who = self._who(lanes, many)
-            seen, last = marks.writers[units], marks.atomics[units]
+        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
+            lanes = _numbers(lanes)
+            touched = self._stored(region, units, lanes, word)
+            who = self._who(units.shape, lanes, many)
+            marks = self._marks_of(region, word.itemsize)
+            seen, last = marks.writers[touched], marks.atomics[touched]
             others = (seen != 0) & (seen != who)
             # All of those came before all of these, here as one after the other.
             before = (last != 0) & (last <= self._begun) & self._ordered
-            if ((others & ~before) | (marks.readers[units] != 0)).any():
+            if ((others & ~before) | (marks.readers[touched] != 0)).any():
                 raise NotVectorised("atomics of programs meet other accesses")
-            self._undo.append(_putting(marks.writers, units, seen))
-            self._undo.append(_putting(marks.atomics, units, last))
-            marks.atomics[units] = self._atomics
-            marks.writers[units] = who
-            marks.writers[units[others | (marks.writers[units] != who)]] = _MANY
-        self._keep(native, ptrs, mask, size)
+            self._undo.append((marks.writers, touched, seen))
+            self._undo.append((marks.atomics, touched, last))
+            marks.atomics[touched] = self._atomics
+            marks.writers[touched] = who
+            shared = others | (marks.writers[touched] != who)
+            marks.writers[touched[shared]] = _MANY
         result = native.atomic_rmw(op, ptrs, value, mask, sem)
         return Programs(result) if many else result
 
@@ -223,115 +234,144 @@ class Session:
             found.append(spread(x, count) if count else x)
         return bool(count), found
 
-    def _pieces(self, ptrs: Array, mask: Array, size: int) -> list[tuple[Region, Any]]:
-        """Return the regions that live lanes touch, and which; `...` for all lanes."""
-        lanes: Any = ... if mask.all() else mask
-        touched = ptrs[lanes]
-        if not touched.size:
+    def _pieces(
+        self, ptrs: Array, mask: Array, size: int
+    ) -> list[tuple[Region, Any, Indices]]:
+        """Return the regions that live lanes touch, which lanes, and where.
+
+        None stands for all lanes. Where it touches is counted in elements of the
+        access, 0 for other lanes.
+        """
+        whole = bool(mask.all())
+        if not ptrs.size or not (whole or mask.any()):
             return []
-        region = self._regions.covering(int(touched.min()), int(touched.max()) + size)
+        first = int(ptrs.flat[0 if whole else int(mask.argmax())])
+        region = self._regions.covering(first, first + size)
         if region is not None:
-            return [(region, lanes)]
-        numbers = np.full(ptrs.shape, -2, np.int64)
-        numbers[lanes] = self._regions.numbers(touched, size)
-        if (numbers == -1).any():
+            lanes = None if whole else mask
+            offsets = _offsets(region, ptrs, lanes)
+            room = region.high - region.low - size
+            if offsets.min() >= 0 and offsets.max() <= room:
+                return [(region, lanes, _counted(offsets, size))]
+        numbers = self._regions.numbers(ptrs, size)
+        if (mask & (numbers < 0)).any():
             raise NotVectorised("an access outside of the arguments")
-        return [
-            (self._regions.all[n], numbers == n) for n in np.unique(numbers) if n >= 0
-        ]
+        found = []
+        for number in np.unique(numbers[mask]):
+            region, lanes = self._regions.all[number], mask & (numbers == number)
+            offsets = _offsets(region, ptrs, lanes)
+            found.append((region, lanes, _counted(offsets, size)))
+        return found
+
+    def _memory(self, region: Region, word: np.dtype[Any]) -> Array:
+        """Return what a region holds, as an array of words."""
+        key = region, word.itemsize
+        if key not in self._views:
+            count = (region.high - region.low) // word.itemsize
+            self._views[key] = np.asarray(_Memory(region.low, count, word))
+        return self._views[key]
 
     def _stored(
-        self, ptrs: Array, mask: Array, size: int
-    ) -> Iterable[tuple[Region, Any, Indices]]:
-        """Yield what is stored to, as `_pieces`, and the offsets in bytes."""
-        for region, lanes in self._pieces(ptrs, mask, size):
-            offsets = _offsets(region, ptrs, lanes)
-            if (
-                region.spec is not None
-                and not region.holds_elements(offsets, size).all()
-            ):
+        self, region: Region, units: Indices, lanes: Any, word: np.dtype[Any]
+    ) -> Indices:
+        """Keep what memory holds before a store, and return where it stores."""
+        touched, size = _chosen(units, lanes), word.itemsize
+        if region.spec is not None or region.writes is not None:
+            offsets = touched * size
+            if not region.holds_elements(offsets, size).all():
                 raise NotVectorised("a store between elements")
             if region.writes is not None:
                 if region not in self._written:
                     self._written[region] = region.writes.state()
                 region.writes.mark(offsets, size)
-            yield (
-                region,
-                lanes if lanes is not ... else np.ones(ptrs.shape, np.bool_),
-                offsets,
-            )
+        memory = self._memory(region, word)
+        self._undo.append((memory, touched, memory[touched]))
+        return touched
 
-    def _who(self, lanes: Array, many: bool) -> Numbers:
+    def _who(self, shape: tuple[int, ...], lanes: Any, many: bool) -> Numbers:
         """Return the number of each lane's program, `_MANY` for all of several."""
         if not many:
             return int(self._numbers[0]) if len(self._numbers) == 1 else _MANY
-        numbers = self._numbers.reshape(-1, *(1,) * (lanes.ndim - 1))
-        found: NDArray[np.int32] = np.broadcast_to(numbers, lanes.shape)[lanes]
-        return found
+        numbers = self._numbers.reshape(-1, *(1,) * (len(shape) - 1))
+        return _chosen(np.broadcast_to(numbers, shape), lanes)
 
-    def _units(
-        self, region: Region, offsets: Indices, size: int
-    ) -> tuple[_Marks, Indices]:
-        """Return the marks of a region that is stored to, and the units touched."""
+    def _marks_of(self, region: Region, size: int) -> _Marks:
+        """Return the marks of a region that is stored to."""
         marks = self._marks.get(region)
         if marks is None:
             marks = self._marks[region] = _Marks(region, size)
-            for ptrs, lanes, wide, numbers, many in self._loads.pop(region, ()):
+            for units, lanes, wide, numbers, many in self._loads.pop(region, ()):
                 self._numbers, now = numbers, self._numbers
-                self._read(region, ptrs, lanes, wide, many)
+                self._read(region, units, lanes, wide, many)
                 self._numbers = now
-        units, rest = np.divmod(offsets, size)
-        if size != marks.unit or rest.any():
+        if size != marks.unit:
             raise NotVectorised("accesses of several sizes")
-        return marks, units
+        return marks
 
     def _log(
-        self, region: Region, ptrs: Array, lanes: Any, size: int, many: bool
+        self, region: Region, units: Indices, lanes: Any, size: int, many: bool
     ) -> None:
         """Note a load: at once where something is stored to the region, else later."""
         if region in self._marks:
-            self._read(region, ptrs, lanes, size, many)
+            self._read(region, units, lanes, size, many)
             return
-        self._loads.setdefault(region, []).append(
-            (ptrs, lanes, size, self._numbers, many)
-        )
-        self._logged += ptrs.nbytes
+        loads = self._loads.setdefault(region, [])
+        loads.append((units, lanes, size, self._numbers, many))
+        self._logged += units.nbytes
         if self._logged > _MOST_LOGGED:
             self._logged = 0
-            for known in list(self._loads):
-                ((_, _, first, _, _), *_) = self._loads[known]
-                self._units(known, np.zeros(0, np.int64), first)
+            for known, (first, *_) in list(self._loads.items()):
+                self._marks_of(known, first[2])
 
     def _read(
-        self, region: Region, ptrs: Array, lanes: Any, size: int, many: bool
+        self, region: Region, units: Indices, lanes: Any, size: int, many: bool
     ) -> None:
-        marks, units = self._units(region, _offsets(region, ptrs, lanes), size)
-        shown = np.ones(ptrs.shape, np.bool_) if lanes is ... else lanes
-        who = self._who(shown, many)
-        writers, readers = marks.writers[units], marks.readers[units]
+        lanes = _numbers(lanes)
+        marks, touched = self._marks_of(region, size), _chosen(units, lanes)
+        marks.read = True
+        who = self._who(units.shape, lanes, many)
+        writers, readers = marks.writers[touched], marks.readers[touched]
         if ((writers != 0) & (writers != who)).any():
             raise NotVectorised("a program reads what another one writes")
         made = np.where((readers == 0) | (readers == who), who, _MANY)
-        marks.readers[units] = made
-        marks.readers[units[marks.readers[units] != made]] = _MANY
-
-    def _keep(self, native: Any, ptrs: Array, mask: Array, size: int) -> None:
-        """Keep what memory holds, to undo a store."""
-        word = np.dtype(f"u{size}")
-        held = native.load(ptrs, mask, np.zeros(ptrs.shape, word), word)
-        self._undo.append(lambda: native.store(ptrs, held, mask))
+        marks.readers[touched] = made
+        marks.readers[touched[marks.readers[touched] != made]] = _MANY
 
 
-def _putting(marks: Array, units: Indices, values: Array) -> Callable[[], None]:
-    def put() -> None:
-        marks[units] = values
+class _Memory:
+    """Memory at an address, for NumPy."""
 
-    return put
+    def __init__(self, address: int, count: int, word: np.dtype[Any]) -> None:
+        self.__array_interface__ = {
+            "data": (address, False), "shape": (count,), "typestr": word.str,
+            "version": 3,
+        }  # fmt: skip
+
+
+def _chosen(values: Array, lanes: Any) -> Array:
+    """Return the elements of the lanes, by their numbers, along one axis."""
+    flat = values.reshape(-1)
+    return flat if lanes is None else flat[lanes]
+
+
+def _numbers(lanes: Any) -> Any:
+    """Return the numbers of lanes, which takes less time to choose by."""
+    return None if lanes is None else np.flatnonzero(lanes)
 
 
 def _offsets(region: Region, ptrs: Array, lanes: Any) -> Indices:
-    touched = ptrs[lanes].reshape(-1)
-    offsets: Indices = (touched - np.uint64(region.low)).view(np.int64)
+    offsets: Indices = (ptrs - np.uint64(region.low)).view(np.int64)
+    if lanes is not None:
+        offsets *= lanes
+    return offsets
+
+
+def _counted(offsets: Indices, size: int) -> Indices:
+    """Return offsets in elements instead of bytes."""
+    if size > 1:
+        if int(np.bitwise_or.reduce(offsets, axis=None)) & (size - 1):
+            raise NotVectorised("accesses of several sizes")
+        offsets >>= size.bit_length() - 1
     return offsets
 
 
