@@ -4,8 +4,8 @@
 
 Each correct witness is called on cases drawn as for the CPU (up to 65,536 elements,
 4,096 rows), twice each way in turn; of each launch the faster counts, in processor
-time, with its preparation and checks of memory. Prints a Markdown table by the number of
-programs, and why launches were not vectorised.
+time, with its preparation and checks of memory. Prints a Markdown table by the number
+of programs, and why launches were not vectorised.
 """
 
 import argparse
