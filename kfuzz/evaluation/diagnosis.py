@@ -434,11 +434,7 @@ class Diagnosing:
         """Return the evidence of a case that misses with what its miss depends on."""
         operator = self.caller.kernel.operator
         friendly = self._friendliness(derived)
-        ordinary = None
-        if friendly == "gone":
-            ordinary = all(
-                map(self._functional, ordinary_cases(operator, derived.case))
-            )
+        ordinary = self._functional(derived.case) if friendly == "gone" else None
         plain = as_contiguous(derived)
         contiguous = None if plain is None else self.passes(plain)
         miss = miss_of(evidence)
@@ -562,7 +558,12 @@ class Diagnosing:
         return small if not wide or wide[0] in small else [*small, wide[0]]
 
     def _functional(self, case: Case) -> bool:
-        """Whether the kernel passes allclose on normal data of this shape."""
+        """Whether the kernel passes allclose on ordinary data of this shape."""
+        return all(
+            map(self._is_close, ordinary_cases(self.caller.kernel.operator, case))
+        )
+
+    def _is_close(self, case: Case) -> bool:
         device = self.caller.memory.device
         values = {name: logical_values(case, name, device) for name in case.tensors}
         # A fault would be attributed to the case that is diagnosed: no edges.

@@ -4,7 +4,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ _OPEN: Final = ("importlib", "runpy", "kfuzz.contracts.witnesses")
 _MOST_FILES: Final = 64
 
 
+@lru_cache(64)  # asked of in each round
 def is_triton_free(kernel: BoundKernel) -> bool:
     """Whether nothing that a kernel's files import, and these in turn, is Triton.
 

@@ -103,7 +103,7 @@ def _chosen(options: argparse.Namespace) -> list[Candidate]:
         c
         for c in candidates(options.seed, 1, options.device)
         if options.family in ("", c.family)
-        and not (c.triton and options.device == "cpu")
+        and not ("import triton" in c.source and options.device == "cpu")
     ]
     draw.shuffle(made)
     liars = [c for c in made if c.wrong][: options.each]

@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
@@ -148,6 +149,7 @@ _FOREIGN: Final = ("kfuzz", "numpy", "torch", "triton")
 _HOLDING: Final = ("function", "fn", "configs", "kwargs", "value")
 
 
+@lru_cache(64)  # asked of in each round
 def sizes_in_code(kernel: BoundKernel) -> tuple[int, ...]:
     """Return the whole numbers that a kernel's own code names, and their neighbours.
 

@@ -237,7 +237,7 @@ class Bindings:
         else:
             if reports:
                 self._refuse(bound, reports)
-        del self._open[kernel.node_id]
+        self._open.pop(kernel.node_id, None)  # another worker may have been first
 
     def _refuse(self, bound: BoundKernel, reports: Sequence[CaseReport]) -> None:
         cases = f"in each of {len(reports)} small cases"

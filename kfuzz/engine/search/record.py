@@ -33,7 +33,7 @@ _REMEDIES: Final = {
     "non-contiguous input": 'layouts="contiguous"',
     "non-contiguous destination": 'layouts="contiguous"',
     "storage offset": 'layouts="contiguous" (or "inner_contiguous")',
-    "zero-size input": 'shape_class="N >= 1 and M >= 1"',
+    "zero-size input": 'shape_class="N >= 1", of each dimension N that it needs',
     "dim other than the last": "dims={-1}",
     "non-finite input": 'nonfinite="raise" (or "undefined")',
 }

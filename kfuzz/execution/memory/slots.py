@@ -269,11 +269,12 @@ def write_maps(
         dtype, spec = getattr(torch, place.dtype), place.spec()
         size = dtype.itemsize
         writes = WriteMap(spec.span * size, size, poison_bytes(dtype, poison))
-        gaps = np.setdiff1d(np.arange(spec.span), element_offsets(spec))
         if dtype is torch.bool:
             writes.mark_all()
-        elif gaps.size:
-            writes.mark(gaps * size, size)
+        elif not spec.is_contiguous:
+            gaps = np.ones(spec.span, np.bool_)
+            gaps[element_offsets(spec)] = False
+            writes.mark(np.flatnonzero(gaps) * size, size)
         made[name] = writes
     return made
 
