@@ -276,14 +276,14 @@ class Session:
     ) -> Indices:
         """Keep what memory holds before a store, and return where it stores."""
         touched, size = _chosen(units, lanes), word.itemsize
-        if region.spec is not None or region.writes is not None:
-            offsets = touched * size
-            if not region.holds_elements(offsets, size).all():
-                raise NotVectorised("a store between elements")
-            if region.writes is not None:
-                if region not in self._written:
-                    self._written[region] = region.writes.state()
-                region.writes.mark(offsets, size)
+        if not (
+            region.spec is None or region.holds_elements(touched * size, size).all()
+        ):
+            raise NotVectorised("a store between elements")
+        if region.writes is not None and not region.writes.complete:
+            if region not in self._written:
+                self._written[region] = region.writes.state()
+            region.writes.mark(touched * size, size)
         memory = self._memory(region, word)
         self._undo.append((memory, touched, memory[touched]))
         return touched

@@ -276,7 +276,7 @@ class WriteMap:
     def _span(self, offsets: Indices, size: int) -> tuple[Indices, int]:
         """Return the first element touched at each offset and the most touched."""
         first = offsets // self._itemsize
-        if size == self._itemsize and not (offsets % size).any():
+        if size == self._itemsize and np.array_equal(first * size, offsets):
             return first, 1
         last = (offsets + size - 1) // self._itemsize
         return first, int((last - first).max(initial=0)) + 1
