@@ -295,15 +295,14 @@ def test_programs_run_at_once_where_that_changes_nothing(
 def test_a_grid_is_cut_where_values_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     limit = "kfuzz.execution.interpreter.programs.LIMIT_BYTES"
     monkeypatch.setattr(limit, 2048)
-    cut = {}
     for made in TOGETHER:
         found, seen = launched(made, monkeypatch, 2)
         assert found == launched(made, monkeypatch, 1 << 40)[0], made
-        cut[made] = "".join(seen.alone)
-    assert [made for made in cut if cut[made]] == [loops, shapes]
-    assert (cut[loops], cut[shapes]) == (
-        "programs take many paths", "its blocks are large",
-    )  # fmt: skip
+        many = made is branches  # three paths of three parts
+        assert seen.alone == ({"programs take many paths": 1} if many else {})
+    monkeypatch.setattr(limit, 512)
+    _, seen = launched(products, monkeypatch, 2)
+    assert seen.alone == {"its blocks are large": 1}
 
 
 def test_a_kernel_that_must_run_alone_is_tried_less_and_less(
