@@ -452,28 +452,28 @@ def numpy_for(module: ModuleType) -> ModuleType:
     made = ModuleType(module.__name__)
     vars(made).update(vars(module))
 
-    def full(shape: Any, value: Any, dtype: Any = None, **named: Any) -> Any:
-        if not isinstance(value, Programs):
-            return module.full(shape, value, dtype=dtype, **named)
-        wanted = value.dtype if dtype is None else dtype
-        (data, _) = _aligned((value, np.broadcast_to(np.uint8(0), shape)))
+    def full(shape: Any, fill_value: Any, dtype: Any = None, **named: Any) -> Any:
+        if not isinstance(fill_value, Programs):
+            return module.full(shape, fill_value, dtype=dtype, **named)
+        wanted = fill_value.dtype if dtype is None else dtype
+        (data, _) = _aligned((fill_value, np.broadcast_to(np.uint8(0), shape)))
         if len(shape) == 1:  # no layout but one
             return _broadcast(Programs(data.astype(wanted, copy=False)), shape)
         filled = np.empty((len(data), *shape), wanted)
         filled[...] = data
         return Programs(filled)
 
-    def array_of(values: Any, dtype: Any = None, **named: Any) -> Any:
-        if not count_of(values):
-            return module.array(values, dtype=dtype, **named)
-        (value,) = values
+    def array_of(object: Any, dtype: Any = None, **named: Any) -> Any:
+        if not count_of(object):
+            return module.array(object, dtype=dtype, **named)
+        (value,) = object
         data = value.data.reshape(len(value.data), 1)
         return Programs(data if dtype is None else data.astype(dtype))
 
-    def contiguous(values: Any, dtype: Any = None) -> Any:
-        if isinstance(values, Programs):
-            return Programs(module.ascontiguousarray(values.data, dtype))
-        return module.ascontiguousarray(values, dtype)
+    def contiguous(a: Any, dtype: Any = None) -> Any:
+        if isinstance(a, Programs):
+            return Programs(module.ascontiguousarray(a.data, dtype))
+        return module.ascontiguousarray(a, dtype)
 
     vars(made).update(full=full, array=array_of, ascontiguousarray=contiguous)
     return made

@@ -37,6 +37,9 @@ LEAST_PROGRAMS: Final = 3
 _MOST_POLLS: Final = 100
 """So many loads of one element that all give the same may be a wait for a program."""
 
+_MOST_LOADS: Final = 20_000
+"""More of one element or many, in one go, may be a wait, too."""
+
 _MOST_LOGGED: Final = 64 << 20
 """Bytes of pointers of loads that are kept until it is known who stores there."""
 
@@ -77,6 +80,7 @@ class Session:
 
     Args:
         regions: what the launch may touch.
+        gets_on: called when some programs begin.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
@@ -84,7 +88,8 @@ class Session:
         casts: likewise.
     """
 
-    def __init__(self, regions: Regions) -> None:
+    def __init__(self, regions: Regions, gets_on: Callable[[], None]) -> None:
+        self._gets_on = gets_on
         self.atomic, self.origin, self.casts = False, None, False
         self._regions = regions
         each = regions.all
@@ -94,7 +99,7 @@ class Session:
         self._marks: dict[Region, _Marks] = {}
         # Of regions that nothing has stored to: where, lanes, size, and programs.
         self._loads: dict[Region, list[tuple[Indices, Any, int, Any, bool]]] = {}
-        self._logged = 0
+        self._logged = self._loaded = 0
         # In order: what a store or the mark of an atomic operation replaced.
         self._undo: list[tuple[Array, Indices, Array]] = []
         self._views: dict[tuple[Region, int], Array] = {}
@@ -110,7 +115,8 @@ class Session:
         Args:
             numbers: of the programs, from 1, in the order in which they would run.
         """
-        self._numbers = numbers
+        self._gets_on()
+        self._numbers, self._loaded = numbers, 0
         self._begun = self._atomics
         self._ordered = int(numbers[0]) > self._latest
         return len(self._undo)
@@ -144,6 +150,9 @@ class Session:
 
     def load(self, native: Any, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load."""
+        self._loaded += 1
+        if self._loaded > _MOST_LOADS:
+            raise NotVectorised("a program may wait for another")
         many, (ptrs, mask, other) = self._lanes(ptrs, mask, other)
         word = np.dtype(f"u{np.dtype(dtype).itemsize}")
         if other.itemsize != word.itemsize:

@@ -228,8 +228,6 @@ class Launches:
         order = self._order()
         check, why = self.check, "together they are not watched"
         if self.together:
-            if self._launched <= _LAUNCHES:
-                gets_on()
             try:
                 why = vectorised.run(
                     builder, kernel, arguments, self.grid, order, self._session
@@ -256,7 +254,7 @@ class Launches:
             regions = Regions(Region(a, a + n, 1, "", "") for a, n in spans if n)
         else:
             regions = self.check.regions
-        session = vectorised.Session(regions)
+        session = vectorised.Session(regions, self._gets_on)
         self.check = cast(AddressCheck, session)  # it stands for one
         return session
 
@@ -272,11 +270,14 @@ class Launches:
             order[at] = order[at[::-1]]
         return order
 
+    def _gets_on(self) -> None:
+        if self._launched <= _LAUNCHES:
+            gets_on()
+
     def _program(self, place: Program) -> None:
         """Begin a program."""
         self.programs += 1
-        if self._launched <= _LAUNCHES:
-            gets_on()
+        self._gets_on()
         if self.check is not None:
             self.check.program(place)
 
