@@ -86,49 +86,6 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         _falsify(item, marker.args, dict(marker.kwargs))
 
 
-@pytest.fixture
-def kfuzz_around(request: pytest.FixtureRequest) -> Any:
-    """Search around the inputs of a test: its own call is the binding.
-
-        def test_softmax(kfuzz_around):
-            y = kfuzz_around(my_softmax, torch.randn(4, 1000), dim=-1)
-            assert y.shape == (4, 1000)
-
-    The function is called once as it stands, and its result returned. The operator is
-    the one that the call agrees with, or `operator="softmax"`. Then shapes, strides and
-    values around these are searched, in the data types of the call; a finding fails the
-    test. `search={"max_cases": 50, "max_time": 10.0, "seed": 1}` limits the search,
-    `declare={"accumulator": "float16"}` is the kernel's declaration. The kernel runs in
-    this process: a crash of it ends pytest.
-    """
-
-    def around(
-        function: Any,
-        *args: Any,
-        operator: Any = None,
-        search: dict[str, Any] | None = None,
-        declare: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        from kfuzz.core.errors import KfuzzError
-        from kfuzz.core.features import needed
-        from kfuzz.mark import OPTIONS
-
-        options = {"max_cases": 100, **(search or {})}
-        if unknown := sorted(set(options) - set(OPTIONS)):
-            pytest.fail(f"kfuzz_around: no search option {unknown[0]!r}", pytrace=False)
-        try:
-            result, kernel = needed("around", "kfuzz_around")(
-                function, args, kwargs, operator=operator, **(declare or {})
-            )
-        except KfuzzError as error:
-            pytest.fail(str(error), pytrace=False)
-        _falsify(request.node, (kernel,), options)
-        return result
-
-    return around
-
-
 def pytest_unconfigure() -> None:
     """End the processes that were kept for the next search or replay."""
     zygotes = sys.modules.get("kfuzz.engine.workers.zygotes")

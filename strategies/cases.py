@@ -363,10 +363,9 @@ def _cases(draw: st.DrawFn, domain: Domain) -> Case:
     dim, number, dtype, index_dtype = choose(domain.frames)
     shapes = domain.plans[number]
     scalars = domain.agreeing({n: choose(s) for n, s in domain.scalars.items()})
-    wide = replace(shapes, large=choose(shapes.wide) or None)
-    sizes = wide.draw(choose, scalars)
+    sizes = shapes.draw(choose, scalars)
     seed = draw(values.seeds)
-    sizes = shapes.with_rows(sizes, seed, scalars)
+    sizes = shapes.stretched(sizes, seed, scalars)
     if domain.dim is not None and domain.dim[0] in domain.parameters:
         scalars[domain.dim[0]] = dim
     for picks in domain.indices.values():

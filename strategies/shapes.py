@@ -163,16 +163,12 @@ _REPAIRS: Final = 16
 _TRIALS: Final = 512
 # A dimension that never reaches this size, a filter's say, takes little room.
 _SMALL: Final = 16
-# Cases of many tiny rows, where every program costs much time: one in so many. They
-# have more rows than GPUs have processors, and than what grids are usually limited to.
-_TALL_SHARE: Final = 100
-_TALL_ROWS: Final = (133, 150, 200, 133, 160, 264, 300, 200, 133, 530, 150, 1030)
-# Their other sizes are no larger, and these multiples of what a shape class asks for.
-_TALL_CAP: Final = 32
-_TALL_MULTIPLES: Final = (1, 8, 64)
-# Rows of operators that make more on their way than they are given: a program that goes
-# over keys or windows takes ten times as long.
-_TALL_AT_MOST: Final = 160
+# One case in so many has one dimension as large as there is room for while all others
+# are tiny: it costs little, however large. Of many rows, each a program that is slow on
+# some backends, one in so many of these again.
+_STRETCHED_SHARE: Final = 3
+_TALL_SHARE: Final = 2
+_OTHERS: Final = (1, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ class Plan:
         scalars: defaults of the integer scalars that it may name.
         named_sizes: sizes to draw besides those at which kernels mostly go wrong.
         rows: the limit of `limits` on rows.
-        tall: rows of few elements that some cases have, in spite of it; 0 for none.
+        tall: tiny rows that some cases have, in spite of it; 0 for none.
     """
 
     axes: Mapping[str, tuple[str, ...]]
@@ -284,19 +280,6 @@ class Plan:
             for name in limit.sides
         )
 
-    @cached_property
-    def wide(self) -> Weighted[str]:
-        """Which dimension gets the large sizes: in a third of cases another one.
-
-        One of the last two of a tensor: leading ones mostly cost a program each. None
-        that is always small, or follows from others.
-        """
-        computed = self.shape_class.computed if self.shape_class else frozenset()
-        short = (n for n, r in self.ranges.items() if (r.greatest or _MEDIUM) < _SMALL)
-        last = {n for names in self.axes.values() for n in names[-2:]}
-        others = tuple(sorted(last - {self.large, *computed, *short}))
-        return weighted((self.large or "",) * max(1, 2 * len(others)) + others)
-
     def draw(
         self,
         choose: Callable[[Weighted[int]], int],
@@ -340,39 +323,44 @@ class Plan:
         repaired = self._repaired(drawn, self.shape_class, _REPAIRS, known)
         return reject() if repaired is None else repaired
 
-    def with_rows(
+    def stretched(
         self, drawn: dict[str, int], number: int, scalars: Mapping[str, int]
     ) -> dict[str, int]:
-        """Return sizes of many rows of few elements in place of some drawn ones.
+        """Return sizes of which one is large and all others tiny, in place of some.
 
         Args:
             drawn: what `draw` returned.
             number: what else is drawn, which settles it.
             scalars: drawn integer scalars that the shape class may name.
         """
-        if self.rows is None or not self.tall or not all(drawn.values()):
+        chance = generator(repr((number, drawn)), Purpose.STRETCHED)
+        if chance.randrange(_STRETCHED_SHARE) or not all(drawn.values()):
             return drawn
-        chance = generator(repr((number, drawn)), Purpose.TALL)
-        if chance.randrange(_TALL_SHARE):
-            return drawn
-        wanted = min(chance.choice(_TALL_ROWS), self.tall)
-        limits = tuple(limit for limit in self.limits if limit is not self.rows)
-        free, known = replace(self, limits=limits), {**self.scalars, **scalars}
-        few = {
-            n: chance.choice(candidates(_TALL_CAP, self.ranges[n], large=True) or (k,))
-            if k > _TALL_CAP
-            else k
-            for n, k in drawn.items()
-        }
-        for axis in chance.sample(sorted(self.rows.sides), len(self.rows.sides)):
-            rest = math.prod(few[n] for n in self.rows.sides if n != axis)
-            for multiple in _TALL_MULTIPLES:
-                size = -(-wanted // (rest * multiple)) * multiple
-                trial = {**few, axis: size}
-                if self.shape_class is not None:
-                    trial = self.shape_class.settled(trial, known)
-                if free._accepts(trial, self.shape_class, known):
-                    return trial
+        tall = bool(self.tall) and not chance.randrange(_TALL_SHARE)
+        limits = (
+            replace(each, most=self.tall) if tall and each is self.rows else each
+            for each in self.limits
+        )
+        free = replace(self, limits=tuple(limits))
+        ranges, known = self._given(scalars), {**self.scalars, **scalars}
+        # Leading ones mostly cost a program each.
+        last = sorted({n for names in self.axes.values() for n in names[-2:]})
+        for axis in chance.sample(last, len(last)):
+            trial = {n: r.smallest(chance.choice(_OTHERS)) for n, r in ranges.items()}
+            tiny = {n: size or self.least[n] for n, size in trial.items()}
+            # Sizes of all magnitudes in the upper third, powers of two and between.
+            most = free._cap(axis, tiny)
+            bits = most.bit_length()
+            power = 1 << chance.randint(2 * bits // 3, bits - 1)
+            between = power + chance.randrange(power)
+            size = chance.choice((power - 1, power, power + 1, between))
+            within = ranges[axis]
+            size -= (size - within.remainder) % within.modulus
+            made = {**tiny, axis: min(size, most, within.greatest or size)}
+            if self.shape_class is not None:
+                made = self.shape_class.settled(made, known)
+            if free._accepts(made, self.shape_class, known):
+                return made
         return drawn
 
     def _given(self, scalars: Mapping[str, int]) -> Mapping[str, Range]:
@@ -568,7 +556,8 @@ def plan(
         scalars=dict(scalars or {}),
         named_sizes=named_sizes,
         rows=rows,
-        tall=min(budget.tall, _TALL_AT_MOST) if workspaces else budget.tall,
+        # A program that goes over keys or windows takes longer.
+        tall=budget.tall // 2 if workspaces else budget.tall,
     )
 
 

@@ -44,20 +44,18 @@ ALLOWED = {
     "numpy": HEAVY,
     "hypothesis": {"strategies", "engine", "features"},
     "atheris": {"features"},
-    "prometheus_client": {"features"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
     "triton": {"contracts", "execution", "numerics", "targets", "cli", "features"},
     "z3": {"features"},
     "jinja2": {"engine", "report"},
-    "ray": {"features"},
     "fsspec": {"store"},
     "typer": {"app", "cli", "features"},
     "rich": {"cli", "report", "features"},
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 74_439, "modules": 367, "dataclasses": 325}
+MOST = {"lines": 72_090, "modules": 356, "dataclasses": 318}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}

@@ -111,7 +111,7 @@ def accept_batch_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the affine step with r = (var + eps)^-1/2 as an interval.
 
     Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
-    rounded constant (`kfuzz.numerics.models.norms`).
+    rounded constant (`kfuzz.numerics.models.sums`).
     """
     import torch
 
@@ -258,7 +258,7 @@ def reference_group_norm(
 def accept_group_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval of layer_norm over the n = C / num_groups * L of a group.
 
-    See `kfuzz.numerics.models.norms`.
+    See `kfuzz.numerics.models.sums`.
     """
     x = problem.tensors["x"]
     members, batch, _, length = x.shape
@@ -307,7 +307,7 @@ def reference_instance_norm(
 def accept_instance_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return the interval of layer_norm for each channel, affine by channel.
 
-    See `kfuzz.numerics.models.norms`.
+    See `kfuzz.numerics.models.sums`.
     """
     x = problem.tensors["x"]
     if x.numel() == 0:
@@ -452,7 +452,7 @@ def reference_rms_norm(x: Any, weight: Any = None, *, eps: float) -> Any:
 def accept_rms_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 
-    See `kfuzz.numerics.models.norms`. Where it is declared that x r is rounded to the
+    See `kfuzz.numerics.models.sums`. Where it is declared that x r is rounded to the
     data's format before it meets the weight, as in Llama's reference model, that
     rounding is admitted too.
     """

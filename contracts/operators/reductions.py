@@ -707,7 +707,7 @@ def accept_var(problem: nm.Problem) -> nm.Acceptance:
     """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
 
     Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
-    room for the division (`kfuzz.numerics.models.norms`).
+    room for the division (`kfuzz.numerics.models.sums`).
     """
     import torch
 

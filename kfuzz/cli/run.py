@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -33,7 +32,7 @@ from kfuzz.core.errors import (
     trace_text,
 )
 from kfuzz.core.event import Event, Exited, KernelFinished
-from kfuzz.core.features import hook, needed
+from kfuzz.core.features import hook
 from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
@@ -84,16 +83,12 @@ def run(**given: Any) -> int:
     outcome = Outcome(fail_on_any=settings["fail-on"] == "any")
     repeat = _command(given["targets"] or [], settings)
 
-    search: Callable[..., Iterator[Event]] = events
-    if settings["on"] is not None:
-        search = partial(needed("search_on", "--on"), settings["on"])
     with report_stream() as out:
-        _search(search, config, settings, project, outcome, repeat, out)
+        _search(config, settings, project, outcome, repeat, out)
     return outcome.code()
 
 
 def _search(
-    search: Callable[..., Iterator[Event]],
     config: RunConfig,
     settings: Effective,
     project: Project,
@@ -139,7 +134,7 @@ def _search(
         command = f"{repeat} --seed {config.seed}"
 
         def recorded() -> Iterator[Event]:
-            for event in search(config, stop=stop):
+            for event in events(config, stop=stop):
                 # First: they learn also of those that come while a run is being ended
                 # because what reads its output has left.
                 files.feed(event)

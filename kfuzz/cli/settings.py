@@ -53,7 +53,6 @@ _AGE: Final = re.compile(r"(?P<number>\d{1,5})(?P<unit>[hdw])", re.ASCII)
 _NUMBER: Final = re.compile(r":\d{1,4}", re.ASCII)
 # A file's name may hold commas, as long as no other report seems to begin there.
 _NEXT_REPORT: Final = re.compile(r",(?=[A-Za-z_-]*=)")
-_CLUSTER: Final = re.compile(r"ray://[^\s/]+:\d{1,5}", re.ASCII)
 _TRUTHS: Final = {"1": True, "true": True, "yes": True, "on": True,
                   "0": False, "false": False, "no": False, "off": False}  # fmt: skip
 
@@ -273,12 +272,6 @@ def _device(text: str, place: Place) -> str:
     return choose(text, valid, place.label)
 
 
-def _cluster(text: str, place: Place) -> str:
-    if text != "ray" and not _CLUSTER.fullmatch(text):
-        place.reject(text, "a cluster", "write ray or ray://host:port")
-    return text
-
-
 def _corpus(text: str, place: Place) -> Path | str:
     return text if is_url(text) else place.path(text)
 
@@ -321,7 +314,6 @@ SEED: Final = Kind(_seed, "N|fresh", engine=drawn_seed)
 SHARE: Final = Kind(_share, "SHARE")
 FLAG: Final = Kind(_flag)
 DEVICE: Final = Kind(_device, "auto|cpu|cuda[:i][,cuda:j]|interpret")
-ON: Final = Kind(_cluster, "ray[://HOST:PORT]")
 NAME: Final = Kind(lambda text, place: text, "NAME")
 FILE: Final = Kind(lambda text, place: place.path(text), "FILE")
 CORPUS: Final = Kind(_corpus, "DIR|URL")
@@ -557,14 +549,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             DEVICE,
             "Where kernels run; all GPUs share the work unless some are named.",
             RunConfig.device,
-            repeated=True,
-        ),
-        Setting(
-            "on",
-            ON,
-            "Search on a cluster of Ray: the one that RAY_ADDRESS names, else one of "
-            "this machine's own, or that of an address; needs Ray: pip install "
-            "'kfuzz[ray]'.",
             repeated=True,
         ),
         Setting(

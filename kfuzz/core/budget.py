@@ -20,8 +20,8 @@ class SizeBudget:
         span: greatest number of bytes from the first to the last element of a
             view that leaves memory between them unused; 0 where that memory
             must exist.
-        tall: greatest number of rows, each tiny, that a few cases have beyond `rows`;
-            0 for no such cases.
+        tall: greatest number of rows, each tiny, that some cases have instead; 0 for no
+            such cases.
     """
 
     elements: int

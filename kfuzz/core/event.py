@@ -341,6 +341,8 @@ class RunFinished:
             limit does not count.
         reducing_s: those in which findings were reduced once the search was over,
             which it does not count either.
+        import_s: those of start-up in which users' files, and what they import, were
+            imported, by the process of the campaign; others do so beside it.
     """
 
     elapsed_s: float
@@ -349,6 +351,7 @@ class RunFinished:
     device: str
     startup_s: float = 0.0
     reducing_s: float = 0.0
+    import_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -331,9 +331,10 @@ class Finding:
             output misses; that of the minimal one is the failure's own.
         mark: why it is known; None in other states.
         former: the ids that it had before it was shrunk further, oldest first.
+        also: how else the same fault shows: each with the contract that it breaks.
     """
 
-    UNSAID: ClassVar = ("first_errors", "mark")
+    UNSAID: ClassVar = ("first_errors", "mark", "also")
 
     signature: Signature
     target: Target
@@ -352,6 +353,7 @@ class Finding:
     first_errors: ErrorMap | None = None
     mark: Mark | None = None
     former: tuple[str, ...] = ()
+    also: tuple[Signature, ...] = ()
 
     def __str__(self) -> str:
         """Return one line: what fails, its contract, state and id, then the values."""
@@ -362,6 +364,11 @@ class Finding:
         )
 
     @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """Every way in which the fault is known to show, its own first."""
+        return self.signature, *self.also
+
+    @property
     def bucket(self) -> str:
         """Signature and necessary features, as one line of text."""
         s = self.signature
@@ -369,8 +376,8 @@ class Finding:
         parts = [s.kernel, s.contract, kind]
         if s.output:
             parts.append(s.output)
-        if self.explanation is not None and self.explanation.complete:
-            parts += sorted(self.explanation.features)
+        if self.is_explained:
+            parts += sorted(self.features)
         return " ".join(parts)
 
     @property
@@ -391,17 +398,23 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """How grave it is."""
-        return severity_of(self.signature, self.failure.message, self._features)
+        return severity_of(self.signature, self.failure.message, self.features)
 
     @property
     def summary(self) -> str:
         """How it fails in a few words: "NaN missing in y (needs NaN in the input)"."""
-        needed = needed_nonfinite(self.signature, self.failure.message, self._features)
+        needed = needed_nonfinite(self.signature, self.failure.message, self.features)
         more = f" (needs {needed} in the input)" if needed else ""
         return self.signature.summary + more
 
     @property
-    def _features(self) -> tuple[Feature, ...]:
+    def is_explained(self) -> bool:
+        """Whether all that it needs is known."""
+        return self.explanation is not None and self.explanation.complete
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What the failure is known to need."""
         return () if self.explanation is None else self.explanation.features
 
     @property

@@ -31,7 +31,7 @@ class Purpose(Enum):
     IGNORED = "which indices hold the value that is to be ignored"
     OPTIONAL = "which optional tensors a case is without"
     REPAIR = "how sizes are changed until they satisfy the shape class"
-    TALL = "whether a case with many rows takes a case's place, and which"
+    STRETCHED = "whether a case with one large size takes a case's place, and which"
     GROUPS = "the value families of the groups of a batch"
     ITEMS = "the seeds that a fill has in the further items of a batch"
     PROBES = "whether a case gets the sampled probes"

@@ -707,14 +707,12 @@ class Observed:
 
     Attributes:
         outputs: the first call's results by name, with their values.
-        other: those of the first call that gave other bits; empty if none did.
         calls: calls made.
         unlike: how many of them gave other bits than the first.
         problem: why there are no results, "" where there are.
     """
 
     outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
-    other: Mapping[str, TensorSpec] = field(default_factory=dict)
     calls: int = 0
     unlike: int = 0
     problem: str = ""

@@ -15,7 +15,7 @@ from kfuzz.core.verdict import ATTRIBUTED, ReplayOutcome, Signature, State
 class Engine(StrEnum):
     """What chooses the cases of a search.
 
-    HYPOTHESIS draws them at random and climbs error / tolerance. ATHERIS has libFuzzer
+    HYPOTHESIS draws them at random. ATHERIS has libFuzzer
     change what they are drawn from, guided by the branches that they reach.
     """
 

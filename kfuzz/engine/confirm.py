@@ -285,7 +285,7 @@ def _reduced(
     return reduce_case(
         finding.case,
         _Shown(runner, finding.signature, stopped).fails,
-        _domain(runner, finding.case),
+        domain_of(runner, finding.case),
         deadline=deadline,
         fitted=partial(fitted, runner.loaded.kernel.operator),
     )
@@ -394,7 +394,7 @@ def _minimise(
         finding = _attributed(finding, told.failure)
     if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
-    shown, accepts = _Shown(runner, signature, stopped), _domain(runner, finding.case)
+    shown, accepts = _Shown(runner, signature, stopped), domain_of(runner, finding.case)
     explained = explain(
         finding.case,
         lambda case: shown.outcome(case) if accepts(case) else Outcome.UNKNOWN,
@@ -433,7 +433,7 @@ def _caused(failure: Failure) -> str:
     return f"{failure.contract}" + (f" ({failure.cause})" if failure.cause else "")
 
 
-def _domain(runner: Runner, found: Case) -> Callable[[Case], bool]:
+def domain_of(runner: Runner, found: Case) -> Callable[[Case], bool]:
     """Return whether what is made of a case may be judged in its place.
 
     Of a case that strategies may draw only others that they may draw: for the rest the

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from itertools import cycle
 from typing import Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
@@ -222,6 +223,20 @@ def _map_values(case: Case, change: _Change, dtype: str = "") -> Case | None:
             return None
         tensors[name] = made
     return replace(case, tensors=tensors)
+
+
+# Of magnitude 1 to 2, of both signs, neighbours different; eight bits hold them.
+_NUMBERS: Final = (1.0, -1.25, 1.5, -1.75)
+
+
+def with_ordinary_numbers(case: Case) -> Iterator[Case]:
+    """Yield the case with ones for what is not finite, then new numbers for all."""
+    ordinary = cycle(_NUMBERS)
+    changes: tuple[_Change, ...] = (
+        lambda n: n if math.isfinite(n) else math.copysign(1.0, n),
+        lambda n: next(ordinary),
+    )
+    yield from filter(None, (_map_values(case, change) for change in changes))
 
 
 # Powers of two above this are beyond one tile of most kernels.

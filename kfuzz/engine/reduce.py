@@ -84,7 +84,7 @@ class Descent:
         self.best = case
         return True
 
-    def take_first(self, candidates: Iterable[Case]) -> bool:
+    def take_first(self, candidates: Iterable[Case | None]) -> bool:
         """Take the first candidate that is allowed, new, and fails alike."""
         return any(map(self.take, candidates))
 
@@ -178,49 +178,6 @@ def patterns_of(case: Case, name: str) -> list[int]:
     spec = case.tensors[name]
     assert spec.values is not None
     return unpack_bits(spec.values, spec.dtype)
-
-
-def with_digits(case: Case, fraction: float, *, apart: bool) -> Case | None:
-    """Return the case with its floats multiplied; None if that changes none.
-
-    Zeros and ones stay, which mask the others.
-
-    Args:
-        case: a pinned case.
-        fraction: what to multiply with.
-        apart: whether equal values come to differ in their last digits.
-    """
-    tensors = dict(case.tensors)
-    for name, spec in case.tensors.items():
-        if DTYPES[spec.dtype].kind == "float":
-            last = 4 * 2.0 ** -DTYPES[spec.dtype].mantissa_bits if apart else 0.0
-            patterns = patterns_of(case, name)
-            for i, value in enumerate(numbers(spec)):
-                if complexity(value) > complexity(-1.0):
-                    made = value * fraction * (1 + i % 8 * last)
-                    patterns[i] = rounded(made, spec.dtype, otherwise=patterns[i])
-            tensors[name] = replace(spec, values=pack_bits(patterns, spec.dtype))
-    filled = replace(case, tensors=tensors)
-    return None if filled == case else filled
-
-
-def rounded(value: float, dtype: str, *, otherwise: int) -> int:
-    """Return the bits of a value with as many digits as the dtype holds, cut off.
-
-    Args:
-        value: any value.
-        dtype: a floating one.
-        otherwise: the bits to return where the value is out of the dtype's range.
-    """
-    if value - value != 0.0 or not value:
-        return otherwise
-    digits = DTYPES[dtype].mantissa_bits + 1
-    fraction, exponent = math.frexp(value)
-    cut = math.ldexp(int(math.ldexp(fraction, digits)), exponent - digits)
-    try:
-        return number_to_bits(cut, dtype)
-    except (ValueError, OverflowError):
-        return otherwise
 
 
 def _uniform(case: Case, name: str) -> Iterator[Case]:
@@ -416,13 +373,15 @@ def _kept_bytes(spec: TensorSpec, at: int, indices: Sequence[int]) -> bytes:
     outer = math.prod(spec.shape[:at])
     row = spec.shape[at] * inner
     data = spec.values
-    if isinstance(indices, range) and indices.step == 1:
-        first, last = indices.start * inner, indices.stop * inner
-        return b"".join(data[i * row + first : i * row + last] for i in range(outer))
+    runs = [indices]
+    if not isinstance(indices, range):
+        breaks = (i for i, (k, n) in enumerate(pairwise(indices), 1) if n != k + 1)
+        runs = [indices[i:j] for i, j in pairwise((0, *breaks, len(indices)))]
     return b"".join(
-        data[i * row + k * inner : i * row + (k + 1) * inner]
+        data[i * row + run[0] * inner : i * row + (run[-1] + 1) * inner]
         for i in range(outer)
-        for k in indices
+        for run in runs
+        if run
     )
 
 
@@ -491,13 +450,6 @@ def merged(case: Case, one: str, other: str) -> Case | None:
 NEEDED_RUNS: Final = 4
 # The sizes that people call minimal, tried with all other dimensions 1.
 LEAST_SIZES: Final = (1, 2, 3)
-# Where a dimension stays larger than this, and no tile is why, the sizes up to the
-# second are tried one by one: what hangs on a remainder shows at the least of them.
-SCANNED_ABOVE: Final = 64
-SCANNED: Final = 128
-# What numbers are multiplied with to fill their digits, and whether equal ones are
-# made neighbours by that.
-FULLER: Final = ((4 / 3, False), (11 / 10, True), (7 / 5, True), (17 / 11, True))
 
 
 def shrink_dims(descent: Descent) -> None:
@@ -535,7 +487,7 @@ def _collapsed(case: Case) -> Iterator[Case]:
 
 
 def _shorten(descent: Descent, axis: str) -> None:
-    """Cut a dimension by bisection, up to what stands out, at its end, at its start."""
+    """Cut a dimension by bisection, at its start, up to what stands out, at its end."""
     n = descent.best.dims[axis]
     # Operators may allow multiples of a block only: nothing else is run.
     for step in (1 << k for k in range(n.bit_length() - 1)):
@@ -561,9 +513,10 @@ def _up_to_outstanding(case: Case, axis: str, wanted: int) -> int:
 
 
 # At which of its indices a dimension that is cut begins.
+# Looking at the values of millions of elements takes as long as many runs.
 _FIRST: Final[tuple[_First, ...]] = (
-    _up_to_outstanding,
     lambda case, axis, wanted: 0,
+    _up_to_outstanding,
     lambda case, axis, wanted: case.dims[axis] - wanted,
 )
 
@@ -625,52 +578,11 @@ def _with_fewer(case: Case, name: str, fewer: int) -> Iterator[Case]:
 
 def merge_dims(descent: Descent) -> None:
     """Make one dimension of two neighbours, as long as that fails alike."""
-
-    def pairs(case: Case) -> Iterator[Case]:
-        names = list(case.dims)
-        for one, other in pairwise(names):
-            if (made := merged(case, one, other)) is not None:
-                yield made
-
-    while descent.take_first(pairs(descent.best)):
+    while descent.take_first(
+        merged(descent.best, one, other)
+        for one, other in pairwise(list(descent.best.dims))
+    ):
         pass
-
-
-def scan_sizes(descent: Descent) -> None:
-    """Try every small size where a large one is left that is not next to a tile's."""
-    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
-        n = descent.best.dims[axis]
-        if n <= SCANNED_ABOVE or n in TILES or n - 1 in TILES:
-            continue
-        # Beyond a size a kernel is wrong at one more, too: that is no remainder.
-        best = descent.best
-        if descent.take(kept(best, axis, [*range(n), 0])):
-            descent.best = best
-            continue
-        sizes = range(LEAST_SIZES[-1] + 1, min(n, SCANNED + 1))
-        descent.take_first(kept(best, axis, range(size)) for size in sizes)
-
-
-def shrink_refilled(descent: Descent) -> None:
-    """Shrink a dimension whose values need to be less simple at a smaller size.
-
-    Few terms round only if they have many digits: where slices pass, slices of the
-    values times a fraction are tried.
-    """
-    for axis in sorted(descent.best.dims, key=lambda a: -descent.best.dims[a]):
-        descent.take_first(_refilled(descent.best, axis))
-
-
-def _refilled(case: Case, axis: str) -> Iterator[Case]:
-    n = case.dims[axis]
-    places = _outstanding(case, axis)
-    every = (with_digits(case, fraction, apart=apart) for fraction, apart in FULLER)
-    fuller = [made for made in every if made is not None]
-    for size in dict.fromkeys((*LEAST_SIZES, n // 2, n - 1)):
-        if 0 < size < n:
-            for start in dict.fromkeys(max(min(p, n - size), 0) for p in places):
-                for made in fuller:
-                    yield kept(made, axis, range(start, start + size))
 
 
 def _outstanding(case: Case, axis: str) -> list[int]:
@@ -708,8 +620,7 @@ def _sizes_below(n: int) -> list[int]:
 # Greedy passes over dimensions, rank, layout, dtype, scalars and values, each
 # candidate strictly simpler than the last failing case; a candidate is taken if it
 # shows the same symptom (kernel, kind, output, detail). Dimensions shrink by
-# slicing the explicit values, never by generating new ones; where that ends, values may
-# get more digits for a size less.
+# slicing the explicit values, never by generating new ones.
 
 # Elements between rows of a layout that is told to be padded: the fewest, and as many
 # as keep 16-bit rows aligned.
@@ -755,10 +666,6 @@ def reduce_case(
             before = descent.best
             for step in passes:
                 step(descent)
-            if descent.best is before:
-                scan_sizes(descent)
-            if descent.best is before:
-                shrink_refilled(descent)
     except Spent as spent:
         return descent.best, Reduction(descent.evaluations, str(spent))
     return descent.best, Reduction(descent.evaluations, "minimal")

@@ -21,7 +21,7 @@ from kfuzz.numerics.accumulation import (
     zero,
 )
 from kfuzz.numerics.formats import FORMATS, INTEGERS, lowest_bit_exponent, round_to
-from kfuzz.numerics.intervals import (
+from kfuzz.numerics.acceptance import (
     added_classes, Arithmetic, enclosed, Interval, product_classes,
 )
 from kfuzz.numerics.models import (
@@ -36,7 +36,7 @@ from kfuzz.numerics.models.functions import (
     expm1, gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, log1p_exp,
     sigmoid, sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
 )
-from kfuzz.numerics.models.norms import (
+from kfuzz.numerics.models.sums import (
     affine, inverse_root, moments, normalised, rms_scaled, row_parameter,
     RowArithmetic,
 )

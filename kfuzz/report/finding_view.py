@@ -466,6 +466,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _list("cause", cause, Depth.SHORT)
     yield _fact("hint", gpu_hint(finding), Depth.SHORT)
     yield _fact("contract", titled(signature.contract), Depth.SHORT)
+    also = [f"{s.summary} ({s.contract})" for s in finding.also]
+    yield _list("also", also, Depth.SHORT)
     yield _fact("status", _status(finding, state), Depth.SHORT)
     yield _fact("kernel", shown.kernel)
     yield _fact("operator", f"{finding.operator}, run on {device}")

@@ -57,7 +57,7 @@ def run_document(run: Gathered) -> Document:
         "seed": run.seed,
         "device": run.device,
         "elapsed_s": _rounded(run.elapsed_s),
-        **({"startup_s": _rounded(run.startup_s)} if run.finished else {}),
+        **({n: _rounded(s) for n, s in run.spent.items()} if run.finished else {}),
         # Until the campaign says that it came to its end, it did not.
         "interrupted": run.finished.interrupted if run.finished else True,
         **({"jobs": begun.jobs} if begun else {}),

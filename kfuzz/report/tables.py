@@ -377,9 +377,10 @@ class Gathered:
         return self.progress.elapsed_s if self.progress else 0.0
 
     @property
-    def startup_s(self) -> float:
-        """Seconds of these that were start-up; 0 where that is not known."""
-        return self.finished.startup_s if self.finished else 0.0
+    def spent(self) -> dict[str, float]:
+        """Seconds of these that were not searched, by what they went to."""
+        names = ("startup_s", "import_s", "reducing_s")
+        return {name: getattr(self.finished, name, 0.0) for name in names}
 
     @property
     def cases(self) -> int:

@@ -206,7 +206,8 @@ class TerminalReport:
             words += f" ({other} of them not confirmed; see `--fail-on any`)"
         idle = sum(bool(k.uncompared) for k in finished)
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
-        started = f" ({event.startup_s:.1f} s to start)" if event.startup_s else ""
+        spent = f"{event.startup_s:.1f} s to start, {event.import_s:.1f} s importing"
+        started = f" ({spent})" if event.startup_s else ""
         if event.reducing_s:
             started += f" with {event.reducing_s:.1f} s to reduce what was found"
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")

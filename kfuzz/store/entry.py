@@ -1,11 +1,9 @@
-"""One entry of the corpus: a finding as three files, and back, and what lies beside.
+"""One entry of the corpus: a finding as three files, and back.
 
     finding.json         "format" first; the finding but for `first`; values of
                          more than `INLINE_ELEMENTS` elements only by reference
     inputs.safetensors   elements of every pinned tensor of the minimal case
     first.json           the case as first found
-    sanitizer-TOOL.txt   what compute-sanitizer reported, by earlier versions; read by
-                         people only
 
 `finding.json` names the inputs by their hash, so that replacing it is what
 commits a change of both; see `kfuzz.store.corpus`.
@@ -113,7 +111,6 @@ FINDING: Final = "finding.json"
 INPUTS: Final = "inputs.safetensors"
 FIRST: Final = "first.json"
 STAGED: Final = ".staged-"
-_ATTACHED: Final = "sanitizer-*.txt"
 
 # Two pinned operands of the largest budget (2^22 float64) as base64 need 90 MB;
 # what is far beyond is hostile, and reading it would only fill the memory.
@@ -164,18 +161,6 @@ def attach(folder: Path, name: str, content: bytes) -> Path:
         what = f"cannot be written: {error.strerror or error}"
         raise HarnessError(what, where=str(path)) from None
     return path
-
-
-def attachments(folder: Path) -> dict[str, bytes]:
-    """Return what lies beside a finding for people to read, by name.
-
-    What is no plain file, or cannot be read, is left out.
-    """
-    found = {}
-    for path in sorted(folder.glob(_ATTACHED)):
-        with contextlib.suppress(DecodeError):
-            found[path.name] = _read(path)
-    return found
 
 
 def read_entry(folder: Path) -> Finding:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kfuzz.core.finding import Change, Finding, Mark, renamed
-from kfuzz.core.verdict import FAILING, State
+from kfuzz.core.verdict import FAILING, Signature, State
 
 REGRESSED: Final = "was fixed, and fails again"
 # People say these; runs find out the others.
@@ -80,6 +80,7 @@ def merged(known: Finding, found: Finding) -> Finding:
         history=known.history + tuple(changes),
         mark=(known.mark or found.mark) if state is State.KNOWN else None,
         former=renamed(chosen, known, found).former,
+        also=_also(chosen, known, found),
     )
 
 
@@ -111,6 +112,7 @@ def joined(ours: Finding, theirs: Finding) -> Finding:
         history=tuple(changes),
         mark=_later_mark(ours, theirs) if state is State.KNOWN else None,
         former=renamed(chosen, ours, theirs).former,
+        also=_also(chosen, ours, theirs),
     )
 
 
@@ -150,12 +152,9 @@ def covers(known: Finding, finding: Finding) -> bool:
     mark = known.mark or Mark("")
     if mark.of:
         return False  # the finding whose mark it is says so itself
-    explained = finding.explanation
     if not mark.features:
         return True
-    if explained is None or not explained.complete:
-        return False
-    return set(mark.features) <= set(explained.features)
+    return finding.is_explained and set(mark.features) <= set(finding.features)
 
 
 def under(known: Finding, finding: Finding) -> Finding:
@@ -173,6 +172,12 @@ def covering(marks: Iterable[Finding], finding: Finding) -> Finding | None:
     if finding.state not in (State.NEW, State.CONFIRMED, State.WITNESSED):
         return None
     return next((m for m in marks if covers(m, finding)), None)
+
+
+def _also(chosen: Finding, *every: Finding) -> tuple[Signature, ...]:
+    """Return how else the fault of several findings shows that become one of them."""
+    shown = dict.fromkeys(s for finding in every for s in finding.signatures)
+    return tuple(s for s in shown if s != chosen.signature)
 
 
 def _changed(finding: Finding, change: Change) -> Finding:

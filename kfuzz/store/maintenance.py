@@ -11,7 +11,6 @@ from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.finding import Finding, Mark
 from kfuzz.core.verdict import Feature, State
 from kfuzz.store.corpus import Corpus, Problem, Stored
-from kfuzz.store.entry import attach, attachments
 from kfuzz.store.life import MARKS, covering, joined, marked, under
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -174,8 +173,7 @@ def _require_markable(
     if corpus.get(finding) is None:
         fix = "name the corpus with --corpus"
         raise UsageError("is not of this corpus", where=str(entry.path), fix=fix)
-    explained = finding.explanation
-    needs = explained.features if explained and explained.complete else ()
+    needs = finding.features if finding.is_explained else ()
     lacks = sorted(set(features) - set(needs))
     if lacks:
         fix = f"what it needs: {', '.join(needs) or 'none that is known'}"
@@ -227,10 +225,6 @@ def _taken(corpus: Corpus, entry: Stored) -> Deed:
             raise  # it is the disk
         return Deed(entry.finding.id, Did.SKIPPED, str(error))
     assert made is not None
-    there = corpus.root / made.folder
-    for name, content in attachments(entry.path).items():
-        if not (there / name).exists():
-            attach(there, name, content)
     if before is None:
         return Deed(made.id, Did.ADDED, made.failure.message, None, made.state)
     if made == before:

@@ -29,8 +29,6 @@ from kfuzz.core.finding import Finding, safe_name
 from kfuzz.store import files as strict_json
 from kfuzz.store.entry import (
     MAX_BYTES,
-    attach,
-    attachments,
     files_of,
     read_entry,
     remove_entry,
@@ -266,9 +264,9 @@ class Version:
     files: Mapping[str, str] | None
 
 
-# A version as it was read: its parents, its finding, what lies beside that by name, and
-# the digest of both, which is "" where it has none.
-_Read = tuple[tuple[str, ...], Finding | None, Mapping[str, bytes], str]
+# A version as it was read: its parents, its finding, and the digest of its files, "" of
+# none.
+_Read = tuple[tuple[str, ...], Finding | None, str]
 
 
 @dataclass(frozen=True)
@@ -421,7 +419,7 @@ class Mirror:
         if version.entry != entry:
             raise DecodeError(f"is of {version.entry!r:.80}", where="entry")
         if version.files is None:
-            return version.parents, None, {}, ""
+            return version.parents, None, ""
         with tempfile.TemporaryDirectory(dir=self._home) as place:
             folder = Path(place)
             for name, coded in version.files.items():
@@ -432,8 +430,8 @@ class Mirror:
                 except ValueError:
                     raise DecodeError("not base64", where=f"files.{name}") from None
                 folder.joinpath(name).write_bytes(decoded)
-            finding, beside = read_entry(folder), attachments(folder)
-        return version.parents, finding, beside, _digest(files_of(finding) | beside)
+            finding = read_entry(folder)
+        return version.parents, finding, _digest(files_of(finding))
 
     def _take(self, entry: str, versions: Mapping[str, _Read]) -> None:
         """Take over versions of an entry, alone at the corpus."""
@@ -446,22 +444,17 @@ class Mirror:
         clean = held.content == content
         # What changed here, or nothing replaced, is joined; else the new one holds.
         made = None if clean and not set(held.heads).intersection(heads) else own
-        beside: dict[str, bytes] = {}
-        for _, finding, more, _ in (versions[h] for h in heads if h in versions):
+        for _, finding, _ in (versions[h] for h in heads if h in versions):
             if finding is not None:
                 made = finding if made is None else joined(made, finding)
-                beside |= more
         if made is not None and made != own:
             write_entry(self._corpus.root, folder, made)
         elif made is None and own is not None:
             remove_entry(self._corpus.root, folder)
-        for name in beside if made is not None else ():
-            if not (folder / name).exists():
-                attach(folder, name, beside[name])
         content = _own(folder)[1] or ""
         seen = tuple(sorted({*held.seen, *versions}))
         held = replace(held, heads=tuple(heads), seen=seen)
-        if clean or [content] == [versions[h][3] for h in heads if h in versions]:
+        if clean or [content] == [versions[h][2] for h in heads if h in versions]:
             held = replace(held, content=content)
         self._hold(entry, held)
 
@@ -474,7 +467,7 @@ class Mirror:
         now = replace(held, content=content)
         if finding is None:
             return Version(entry, held.heads, None), now
-        files = files_of(finding) | attachments(folder)
+        files = files_of(finding)
         coded = {n: base64.b64encode(c).decode() for n, c in sorted(files.items())}
         return Version(entry, held.heads, coded), now
 
@@ -572,7 +565,7 @@ def _own(folder: Path) -> tuple[Finding | None, str | None]:
         finding = read_entry(folder)
     except DecodeError:
         return None, None if folder.is_dir() and any(folder.iterdir()) else ""
-    return finding, _digest(files_of(finding) | attachments(folder))
+    return finding, _digest(files_of(finding))
 
 
 def _is_entry(name: str) -> bool:

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -120,6 +121,8 @@ _under_way: Final[list[str]] = []
 _told: tuple[Callable[[str], None], int] | None = None
 # Of the run.
 _seconds = math.inf
+# On imports so far.
+_spent = 0.0
 
 
 def limit_to(run_seconds: float | None) -> None:
@@ -156,6 +159,8 @@ def tell(listener: Callable[[str], None]) -> None:
 @contextmanager
 def imported(target: str) -> Iterator[None]:
     """Say that a target is imported meanwhile."""
+    global _spent
+    began = time.monotonic()
     _under_way.append(target)
     _tell()
     try:
@@ -163,6 +168,13 @@ def imported(target: str) -> Iterator[None]:
     finally:
         _under_way.pop()
         _tell()
+        if not _under_way:  # one target may have another one imported
+            _spent += time.monotonic() - began
+
+
+def imported_seconds() -> float:
+    """Return how long this process has spent importing targets."""
+    return _spent
 
 
 def _tell() -> None:

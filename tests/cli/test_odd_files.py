@@ -1,6 +1,5 @@
 """What stands in the place of a file: said at once, in one paragraph."""
 
-import json
 import os
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from kfuzz.app import main
 
 DEEP = 100_000
-COUNTS = {"format": 1, "process": "1", "when": "now", "functions": []}
 
 
 def paragraph(capsys: pytest.CaptureFixture[str]) -> str:
@@ -41,10 +39,9 @@ def test_a_project_s_file(
     assert says in paragraph(capsys)
 
 
-@pytest.mark.parametrize("verb", ["monitor-report", "grade --statement"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "deep", "large"])
-def test_a_statement_and_a_monitor_s_state(
-    verb: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_statement(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("kfuzz.features")
     path = tmp_path / "file"
@@ -60,24 +57,5 @@ def test_a_statement_and_a_monitor_s_state(
         case _:
             with path.open("wb") as file:
                 file.truncate(1 << 40)  # a hole, which takes no room
-    assert main([*verb.split(), str(path)]) == 2
+    assert main(["grade", "--statement", str(path)]) == 2
     assert str(path) in paragraph(capsys)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "holds no whole line of counts"),
-        (json.dumps(COUNTS), "holds no whole line of counts"),
-        ("counts\n", "not JSON"),
-        ("[" * 50 + "]" * 50 + "\n", "nested deeper"),
-    ],
-)
-def test_counts_that_are_none_are_no_success(
-    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("kfuzz.features")
-    path = tmp_path / "state.jsonl"
-    path.write_text(text)
-    assert main(["monitor-report", str(path)]) == 2
-    assert says in paragraph(capsys)

@@ -56,7 +56,7 @@ def test_what_features_add_is_absent(bare: Path) -> None:
     assert {"run", "check", "replay", "corpus"} <= verbs
     assert not {"judge", "prove", "grade", "probe", "observe", "record"} & verbs
     target = "contracts/witnesses/softmax.py"
-    done = python(bare, "-m", "kfuzz", "run", target, "--on", "ray")
+    done = python(bare, "-m", "kfuzz", "run", target, "--engine", "atheris")
     assert done.returncode == 2
     assert "kfuzz.features" in done.stderr
 

@@ -82,3 +82,20 @@ def test_a_wrong_value_is_the_kernels_where_the_oracle_is_no_constant() -> None:
     wrong = searched(doubled, OTHER_VALUE)
     Bindings([wrong], on_host=True).compare(wrong)
     assert wrong.left == []
+
+
+def test_workers_of_one_kernel_may_compare_at_once() -> None:
+    """The second one does so while the first has not ended."""
+    fine = searched(beside, FINE, FINE)
+    bindings = Bindings([fine], on_host=False)
+    judge = fine.runner.judge
+
+    def beside_another(case: Any, depth: Any) -> CaseReport:
+        report: CaseReport = judge(case, depth)
+        if fine.left:
+            bindings.compare(fine)
+        return report
+
+    fine.runner.judge = beside_another
+    bindings.compare(fine)
+    assert fine.left == []

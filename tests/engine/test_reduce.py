@@ -2,7 +2,6 @@
 
 import math
 import random
-import struct
 from collections.abc import Callable
 
 import pytest
@@ -94,26 +93,6 @@ def test_groups_go_with_the_channels_that_they_divide():
     )
     assert minimum.dims == {"C": 2}
     assert minimum.scalars == {"num_groups": 1}
-
-
-def single(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]
-
-
-def test_two_numbers_of_many_digits_are_less_than_three_of_few():
-    """A variance in one pass: of two short numbers nothing is rounded."""
-
-    def cancels(case):
-        x = case.tensors["x"]
-        n = unpack_numbers(x.values, x.dtype)
-        mean = single(sum(n) / len(n))
-        squares = single(sum(single(v * v) for v in n) / len(n))
-        exact = sum((v - sum(n) / len(n)) ** 2 for v in n) / len(n)
-        return abs(single(squares - single(mean * mean)) - exact) > exact / 4
-
-    case = Case({"x": floats([1001.0, 1001.0, 1002.0], (3,), ("N",))})
-    assert cancels(case)
-    assert reduced(case, cancels).dims == {"N": 2}
 
 
 # Beyond a size ---------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_rounds_cut_short_draw_large_sizes_as_often_as_whole_ones() -> None:
     for seed in range(40):
         end = len(found) + 3
         search_round(
-            strategy, found.append, cases=SHORTEST_ROUND, seed_value=seed, climb=False,
+            strategy, found.append, cases=SHORTEST_ROUND, seed_value=seed,
             ends=lambda end=end: len(found) >= end, simplest=False,
         )  # fmt: skip
     assert len(found) == 120

@@ -46,7 +46,7 @@ def launched(x: Tensor) -> Tensor:
 
 
 # One call of a hundred by chance, and what lies far from the calls before.
-detectors = [Centroid(share=0.01, at_gate=True), NonFinite(at_gate=True)]
+detectors = [Centroid(share=0.01), NonFinite()]
 
 
 @kfuzz.monitor(

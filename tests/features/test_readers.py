@@ -17,7 +17,6 @@ import re
 import resource
 import signal
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -39,13 +38,6 @@ from kfuzz.core.verdict import Soundness
 from kfuzz.cuda.code import kernels, prototype
 from kfuzz.features.judge.adapters import flashinfer
 from kfuzz.features.judge.adapters.kernelbot import task_of
-from kfuzz.features.lab.grade import certificate as signing
-from kfuzz.features.lab.grade.certificate import (
-    attestation,
-    attested,
-    canonical,
-    place_of,
-)
 from kfuzz.features.lab.grade.statement import (
     Calibration,
     ContractCalibration,
@@ -66,13 +58,6 @@ from kfuzz.features.lab.record.recording import (
     path_of,
     read,
 )
-from kfuzz.features.monitor.counts import (
-    Counts,
-    ProcessCounts,
-    append_counts,
-    read_counts,
-    total,
-)
 from kfuzz.report.finding_view import finding_lines, view
 from kfuzz.report.promises import proof_lines
 from kfuzz.report.tables import Gathered, Shown, headline
@@ -89,7 +74,6 @@ from kfuzz.store.entry import (
 from kfuzz.store.files import (
     keep_proof,
     kept_proof,
-    read_plain,
     read_source,
 )
 from kfuzz.store.mirror import Mirror, Version
@@ -161,39 +145,6 @@ def _statement(path: Path) -> None:
     statement_document(made)
 
 
-def _certified() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "kernels.py")
-        file.write_bytes(SOURCE)
-        made = attestation(statement(kernel()), root=file.parent, subjects=[file])
-    return {"certificate.json": canonical(made)}
-
-
-def _certificate(path: Path) -> None:
-    document = strict_json.loads(read_plain(path, 1 << 24))
-    if isinstance(document, dict):
-        digests, made = attested(document)
-        statement_page(made)
-        for name in digests:
-            place_of(name, path.parent)
-
-
-def _enveloped() -> dict[str, bytes]:
-    document = {
-        "payloadType": signing.PAYLOAD_TYPE,
-        "payload": base64.b64encode(_certified()["certificate.json"]).decode(),
-        "signatures": [{"keyid": "ab", "sig": "AAAA"}],
-    }
-    return {"certificate.json": json.dumps(document).encode()}
-
-
-def _envelope(path: Path) -> None:
-    document = strict_json.loads(read_plain(path, 1 << 24))
-    if isinstance(document, dict):
-        payload = signing.payload_of(document)
-        attested(strict_json.loads(payload))
-
-
 def _calibration() -> dict[str, bytes]:
     one = ContractCalibration("K-VAL-01/relu", Soundness.SOUND, ("a",), ("b",))
     made = Calibration(7, 400, 100, "cpu", Fingerprint(), (one,), ())
@@ -216,15 +167,6 @@ def _use_events(path: Path) -> None:
     headline(run)
     for shown in run.findings:
         finding_lines(view(shown))
-
-
-def _counts() -> dict[str, bytes]:
-    made = ProcessCounts("1", "2026-01-01", (Counts("f", 3, 2, checked=2),))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "state.jsonl")
-        append_counts(path, made)
-        append_counts(path, made)
-        return {path.name: path.read_bytes()}
 
 
 PROJECT: Final = b"""
@@ -353,13 +295,10 @@ READERS: Final = (
     Reader("inputs.safetensors", _entry(INPUTS), _use_entry),
     Reader("first.json", _entry(FIRST), _use_entry),
     Reader("a statement", _graded, _statement),
-    Reader("a certificate", _certified, _certificate),
-    Reader("an envelope", _enveloped, _envelope),
     Reader("a calibration", _calibration, lambda p: encode(read_calibration(p))),
     Reader("a recording", _recording(HEADER), _use_recording),
     Reader("a recorded kernel", _recording(_KERNEL), _use_recording),
     Reader("events of a run", _events, _use_events),
-    Reader("a monitor's state", _counts, lambda p: total(read_counts(p))),
     Reader("pyproject.toml", lambda: {"pyproject.toml": PROJECT}, _project),
     Reader("a proof", lambda: _document("proof", PROOF), _proof),
     Reader("task.yml", _posed, lambda p: ast.parse(task_of(p.parent).reference)),

@@ -34,6 +34,8 @@ def test_a_run_has_the_documented_shape() -> None:
         "device": "cpu",
         "elapsed_s": 12.34,
         "startup_s": 0.0,
+        "import_s": 0.0,
+        "reducing_s": 0.0,
         "interrupted": False,
         "jobs": 1,
         "kernels": [

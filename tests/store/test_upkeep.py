@@ -14,7 +14,6 @@ from kfuzz.core.verdict import Feature, State
 from kfuzz.engine.search.found import FiledFinding
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Corpus, Stored
-from kfuzz.store.entry import attach
 from kfuzz.store.life import enter, marked
 from tests.helpers.command_line import paragraph, stored
 from tests.helpers.findings import finding
@@ -96,8 +95,7 @@ def test_merging_takes_what_is_missing_and_keeps_the_smaller_minimum(
     one = stored(project, n=9)
     nightly = Corpus(tmp_path / "nightly")
     for f in (finding(n=3), finding(kernel="other"), finding(kernel="third")):
-        path = nightly.save(f)
-    attach(path, "sanitizer-memcheck.txt", b"0 errors")
+        nightly.save(f)
     broken = nightly.root / finding(kernel="other").folder
     (broken / "first.json").write_text("{")
     merge = ["corpus", "merge", str(nightly.root)]
@@ -108,8 +106,6 @@ def test_merging_takes_what_is_missing_and_keeps_the_smaller_minimum(
     mine = held(project / "corpus")
     assert sorted(f.signature.kernel for f in mine.values()) == ["softmax", "third"]
     assert mine[one.id].input_elements == 3
-    third = finding(kernel="third").folder
-    assert (project / "corpus" / third / "sanitizer-memcheck.txt").is_file()
     assert main([*merge, "--format", "json"]) == ExitCode.VIOLATION
     document = strict_json.loads(capsys.readouterr().out)
     assert [e["did"] for e in document["entries"]] == ["skipped", "same", "same"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from hypothesis.strategies import SearchStrategy
@@ -88,7 +89,7 @@ from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
 from kfuzz.execution.processes.child import Child
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
-from kfuzz.targets.load import LoadedKernel, load_all
+from kfuzz.targets.load import LoadedKernel, imported_seconds, load_all
 from kfuzz.targets.overrides import UNJUDGED
 
 # What a campaign asks of whatever proves its kernels meanwhile.
@@ -198,6 +199,7 @@ class Campaign:
         # What the search leaves to the time after it, and how long that took.
         self.unfinished: list[tuple[KernelSearch, FiledFinding]] = []
         self.reducing_s = 0.0
+        self._reduced = count()
         devices = backend.devices[: self.jobs]
         self.kernels = [
             self._prepare(kernel, classes, devices[number % len(devices)])
@@ -359,6 +361,7 @@ class Campaign:
             self.backend.name,
             self.clock.startup_s,
             self.reducing_s,
+            imported_seconds(),
         )
         if refused is not None:
             raise refused
@@ -498,7 +501,6 @@ class Campaign:
         else:
             search_round(
                 strategy, this_round.judge, cases=cases, seed_value=number,
-                climb=size.climbs,
                 ends=lambda: this_round.over or time.monotonic() >= began + drawing,
                 simplest=not size.rounds or drawing == math.inf,
             )  # fmt: skip
@@ -608,10 +610,11 @@ class Campaign:
 
     def _finished(self, kernel: KernelSearch, end: float) -> Iterator[Event]:
         """Take to their minimum those that one worker has found."""
-        own = [entry for worker, entry in self.unfinished if worker is kernel]
-        for number, entry in enumerate(own):
+        for entry in [entry for worker, entry in self.unfinished if worker is kernel]:
             now, finding = time.monotonic(), entry.own
-            fair = max(end - now, 0.0) / (len(own) - number)
+            # Of those that are left as many are reduced at once as there are jobs.
+            left = len(self.unfinished) - next(self._reduced)
+            fair = max(end - now, 0.0) * min(self.jobs, left) / left
             until = now + min(fair, after_seconds(kernel, finding))
             seconds = partial(self.reducing_seconds, kernel, finding, until)
             stopped = partial(self._expired, kernel)

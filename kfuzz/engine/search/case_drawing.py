@@ -1,22 +1,21 @@
 """One round of search: Hypothesis draws recipes, the runner judges them.
 
 The test function records, and raises nothing but what ends its round: an exception
-ends the search after some 33 of 1,000 calls (measured). Phases are generate and target;
+ends the search after some 33 of 1,000 calls (measured). Its phase is generate;
 reduction is kfuzz's own. Every setting is explicit, because Hypothesis loads a
 derandomised profile where `CI` is set.
 """
 
 import contextlib
 import inspect
-import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings, target
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
@@ -26,7 +25,6 @@ from kfuzz.core.budget import Burst, Scale, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation.large import row_axis
 from kfuzz.strategies.cases import Groups, cases
 from kfuzz.strategies.shapes import large_cases
@@ -79,7 +77,7 @@ _SETTINGS: Final = settings(
     database=None,
     deadline=None,
     derandomize=False,
-    phases=(Phase.generate, Phase.target),
+    phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
     verbosity=Verbosity.quiet,
     print_blob=False,
@@ -228,11 +226,10 @@ def round_seed(
 
 def search_round(
     strategy: SearchStrategy[Drawn],
-    judge: Callable[[Drawn], CaseReport | None],
+    judge: Callable[[Drawn], object],
     *,
     cases: int,
     seed_value: int,
-    climb: bool = True,
     ends: Callable[[], bool] = lambda: False,
     simplest: bool = True,
 ) -> None:
@@ -240,10 +237,9 @@ def search_round(
 
     Args:
         strategy: of the kernel's cases or batches.
-        judge: records what a case teaches; returns None where it was not judged.
+        judge: takes what is drawn, and records what it teaches.
         cases: how many to draw.
         seed_value: everything drawn depends on it.
-        climb: whether errors near the tolerance are followed up.
         ends: whether no more are to be drawn.
         simplest: whether the first case is judged, which is the same in every round.
     """
@@ -256,40 +252,11 @@ def search_round(
         if left_out:
             left_out = False
             return
-        report = judge(case)
-        if not climb or report is None:
-            return
-        for label, score in scores(report).items():
-            target(score, label=label)
+        judge(case)
 
     configured = settings(_SETTINGS, max_examples=cases)
     with _no_constants, contextlib.suppress(_DrawnEnough):
         seed(seed_value)(configured(given(strategy)(once)))()
-
-
-# Most outputs whose errors are climbed each on its own, instead of the largest one:
-# Hypothesis divides its attempts among the labels.
-_LABELS: Final = 3
-# The logarithm of error / tolerance is climbed; below this it is noise.
-_LEAST_RATIO: Final = 2.0**-40
-_GREATEST_RATIO: Final = 2.0**60
-
-
-def scores(report: CaseReport) -> dict[str, float]:
-    """Return what the search climbs: log2(error / tolerance) of each output, by label.
-
-    The tolerance is that of K-VAL-01. The other classes that judge values in one call
-    (C-PRC-01, C-CMP-03, …) tell why it is missed and have none of their own; those with
-    a tolerance of their own are asked on too few cases to be climbed. Novelty is not
-    climbed: that reached a tenth fewer kinds of cases in as many (measured).
-    """
-    several = 1 < len(report.ratios) <= _LABELS
-    ratios: Mapping[str, float] = report.ratios if several else {"": report.ratio}
-    return {
-        f"error / tolerance {name}".rstrip(): math.log2(min(ratio, _GREATEST_RATIO))
-        for name, ratio in ratios.items()
-        if ratio > _LEAST_RATIO
-    }
 
 
 # Which sizes a kernel's next round draws: classes share a kernel's time equally.
@@ -302,7 +269,7 @@ BOUNDS: Final = (1 << 8, 1 << 12, 1 << 16, 1 << 22)
 """The most elements that a tensor of each class has; the last one has the budget's."""
 
 # The first round of a class is short, so that a gross fault shows in a second; later
-# ones give Hypothesis's target phase room. None is longer than this. Those for which
+# ones are longer, but none than this. Those for which
 # there is little time are shorter: Hypothesis begins each with the simplest case, and
 # one of ten cases and more with a tenth of nearly simplest ones.
 FIRST_ROUND: Final = 25
@@ -344,16 +311,6 @@ class SizeClass:
             self.cases = min(2 * self.cases, LONGEST_ROUND)
         else:
             self.cases = max(cut_at, SHORTEST_ROUND)
-
-    @property
-    def climbs(self) -> bool:
-        """Whether its next round climbs; every second one explores instead.
-
-        In 400 cases of six operators, climbing in every round cost 16 to 35 % of the
-        kinds of cases that a search without reached, climbing in every second 7 to
-        21 %; the largest errors were nearly the same, and smaller without.
-        """
-        return self.rounds % 2 == 1
 
 
 def size_classes(

@@ -4,17 +4,27 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, FindingSaved, Notice
-from kfuzz.core.finding import Finding
+from kfuzz.core.finding import Finding, Severity
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport, Kind, State
+from kfuzz.core.verdict import FAILING, VALUE_KINDS, CaseReport, Feature, Kind, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.confirm import CONFIRMATIONS, LARGE, process, recorded
+from kfuzz.engine.confirm import (
+    CONFIRMATIONS,
+    LARGE,
+    domain_of,
+    fitted,
+    process,
+    recorded,
+)
+from kfuzz.engine.explain import with_ordinary_numbers
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
@@ -30,6 +40,7 @@ class FiledFinding:
     """A finding's place in the corpus, as the finding changes.
 
     Attributes:
+        corpus: where it is kept.
         finding: as stored last.
         own: the same without what the corpus held before.
         path: its folder.
@@ -39,7 +50,7 @@ class FiledFinding:
     """
 
     def __init__(self, corpus: Corpus, finding: Finding) -> None:
-        self._corpus = corpus
+        self.corpus = corpus
         # What earlier runs and people recorded of the very same case, where it was not
         # explained: nothing of it is lost because it is found again.
         self._held: Finding | None = None
@@ -59,9 +70,9 @@ class FiledFinding:
     def save(self, finding: Finding) -> Finding:
         """Store the finding in place of its earlier form, and return it as it is."""
         if finding.id != self.finding.id:
-            self.is_new = self._corpus.get(finding) is None
+            self.is_new = self.corpus.get(finding) is None
         self.own, stored = finding, self._joined(finding)
-        self.path = self._corpus.replace(self.finding, stored)
+        self.path = self.corpus.replace(self.finding, stored)
         self.finding = stored
         return finding
 
@@ -79,14 +90,14 @@ class FiledFinding:
 
         A finding that the mark of a known one covers is known too.
         """
-        marks = self._corpus.marks(self.finding.signature.kernel)
+        marks = self.corpus.marks(self.finding.signature.kernel)
 
         def settled(stored: Finding | None) -> Finding:
             final = stored or self.finding
             known = covering(marks, final)
             return final if known is None else under(known, final)
 
-        final = self._corpus.change(self.finding, settled)
+        final = self.corpus.change(self.finding, settled)
         assert final is not None
         self.finding = final
         return final
@@ -192,12 +203,96 @@ def reduced(
         kernel.keep(entry.finding, entry.path)
         kernel.seen.add(entry.finding.signature)
         return entry
+    ordinary = _with_ordinary_numbers(kernel, entry.own)
+    if ordinary is not None:
+        until, symptom = kernel.until or 0.0, ordinary.signature.symptom
+        while symptom in kernel.reducing and time.monotonic() < until and not stopped():
+            time.sleep(0.05)  # another worker is at it
+        if not kernel.has_seen(symptom) and not stopped():
+            kernel.shown.add(symptom)
+            kernel.until = max(until, time.monotonic() + FIRST_SECONDS)
+            yield from taken_to_minimum(
+                kernel, ordinary, entry.corpus, stopped=stopped,
+                seconds=lambda: max(seconds(), FIRST_SECONDS),
+            )  # fmt: skip
     kernel.drop(before)
-    final = entry.settle()
-    kernel.seen.add(final.signature)
-    is_new = entry.is_new and final.id not in kernel.findings
-    kernel.keep(final, entry.path)
+    with kernel.record.lock:
+        kernel.seen.add(entry.own.signature)
+        same = _same_fault(kernel, entry.own, ordinary)
+        if same is not None:
+            entry.save(replace(same, also=(*same.also, *entry.own.signatures)))
+        final = entry.settle()
+        kernel.seen.add(final.signature)
+        is_new = entry.is_new and final.id not in kernel.findings
+        kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
+    return None
+
+
+# Which of a kernel's findings are one fault: the one that was explained first is shown.
+
+_LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
+# How it shows that elements are sought where they do not lie.
+_ADDRESSING: Final = VALUE_KINDS | {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}
+
+
+def _same_fault(
+    kernel: KernelSearch, finding: Finding, ordinary: Finding | None
+) -> Finding | None:
+    """Return an earlier finding of a kernel that is the same fault, if there is one.
+
+    Args:
+        kernel: the kernel.
+        finding: taken to its minimum, and explained.
+        ordinary: how that fails with ordinary numbers, if it does and needs others.
+    """
+    symptom = ordinary and ordinary.signature.symptom
+    alike = (
+        other
+        for other in kernel.findings.values()
+        if other.is_explained
+        and other.state in FAILING
+        and other.id != finding.id
+        and (
+            symptom in {s.symptom for s in other.signatures}
+            or _needs_alike(other, finding)
+        )
+    )
+    stands = finding.is_explained and finding.state in FAILING
+    return next(alike, None) if stands else None
+
+
+def _needs_alike(one: Finding, other: Finding) -> bool:
+    """Whether two explained findings have the same need, which makes them one fault.
+
+    That contiguous tensors mend them, and nothing else does, wherever elements were
+    then sought; or one contract is broken in one result, as NaN or as a number.
+    """
+    needed, both = one.features, (one.signature, other.signature)
+    kinds, places = {s.kind for s in both}, {(s.contract, s.output) for s in both}
+    if other.features != needed:
+        return False
+    if needed and _LAYOUT.issuperset(needed) and kinds <= _ADDRESSING:
+        return True
+    return len(places) == 1 and kinds <= VALUE_KINDS
+
+
+def _with_ordinary_numbers(kernel: KernelSearch, finding: Finding) -> Finding | None:
+    """Return how a minimum fails otherwise with ordinary numbers, of NaN or infinities.
+
+    Structure and scalars stay. None where it needs none of these, or passes then.
+    """
+    if finding.severity is not Severity.NONFINITE or not finding.is_explained:
+        return None
+    accepts = domain_of(kernel.runner, finding.case)
+    for ordinary in with_ordinary_numbers(finding.case):
+        case = fitted(kernel.loaded.kernel.operator, ordinary)
+        with suppress(Stopped):
+            report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None
+            if report and report.failure and report.failure.kind in VALUE_KINDS:
+                made = first_finding(kernel, case, report, seed=finding.seed)
+                if made.signature.symptom != finding.signature.symptom:
+                    return made
     return None
 
 

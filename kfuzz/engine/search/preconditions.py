@@ -276,7 +276,7 @@ def small_cases(kernel: BoundKernel, budget: SizeBudget) -> tuple[Case, ...]:
         strategy = strategy_of(kernel, budget)
         if strategy is None:
             return ()
-        search_round(strategy, take, cases=_DRAWN, seed_value=0, climb=False)
+        search_round(strategy, take, cases=_DRAWN, seed_value=0)
     except (BindingError, HypothesisException):  # the search says so, or has large ones
         return ()
 

@@ -407,7 +407,12 @@ class Record:
     ) -> ContractTally:
         kept, broken = self._kept[name], self._broken[name]
         undecided = self._undecided[name]
-        states = [f.state for f in findings if f.signature.contract == name]
+        shown = [
+            (s.contract, f.state, replace(s, kernel="").symptom)
+            for f in findings
+            for s in f.signatures
+        ]
+        states = [state for contract, state, _ in shown if contract == name]
         unsettled = any(s not in ATTRIBUTED for s in states)
         # A failure whose class was not attributed in time may be one of this class.
         open_ = name in DIAGNOSABLE and any(map(_is_open, findings))
@@ -428,29 +433,20 @@ class Record:
         failed = 0 if verdict is Verdict.CONFORMS else broken
         if verdict is Verdict.UNDER_SPECIFIED:
             # Those that are findings of other classes are known not to be of this one.
-            others = {
-                replace(f.signature, kernel="").symptom
-                for f in findings
-                if f.state in ATTRIBUTED and f.signature.contract != name
-            }
+            others = {s for c, state, s in shown if c != name and state in ATTRIBUTED}
             failed = max(0, broken - sum(self._failing[symptom] for symptom in others))
             return ContractTally(verdict, kept + failed, undecided, failed)
         if verdict is Verdict.VIOLATES:
             # Which class a failure breaks is known once it is diagnosed, which few are.
-            own = {
-                replace(f.signature, kernel="").symptom
-                for f in findings
-                if f.signature.contract == name
-            }
+            own = {symptom for contract, _, symptom in shown if contract == name}
             failed = max(broken, sum(self._failing[symptom] for symptom in own))
         return ContractTally(verdict, kept + max(broken, failed), undecided, failed)
 
 
 def _is_open(finding: Finding) -> bool:
     """Whether time ran out before the class of a failure was attributed."""
-    explained = finding.explanation is not None and finding.explanation.complete
-    stands = finding.state in ATTRIBUTED | {State.NEW}
-    return stands and finding.signature.contract in DIAGNOSABLE and not explained
+    stands = finding.state in ATTRIBUTED | {State.NEW} and not finding.is_explained
+    return stands and finding.signature.contract in DIAGNOSABLE
 
 
 def _has_elements(case: Case) -> bool:

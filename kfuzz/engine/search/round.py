@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -60,8 +60,6 @@ _DIAGNOSING: Final = 0.25
 # that this may take where time is short.
 _BUILDS: Final = 4
 _BUILDING: Final = 0.2
-# Cases kept at once that waited for a compilation, which may serve a batch.
-_COMPILED: Final = 64
 _OFFSETS: Final = 'offsets="int32" (offsets="int64" makes it a contract)'
 # A call that a run's end cuts off is worth a notice after so many seconds, and after so
 # many times what calls took before.
@@ -106,7 +104,6 @@ class KernelSearch:
         patience: seconds that compiling for one case may take, once any was judged.
         longest: those that it took at most for one that was judged.
         given_up: structures that took longer: none of them is tried again.
-        compiled: cases that waited for a compilation, which can serve a batch.
         large: whether billions of elements are what it is searched with.
         overflow: else where one was first seen, in words; "" if none was.
     """
@@ -138,7 +135,6 @@ class KernelSearch:
     patience: float = math.inf
     longest: float = 0.0
     given_up: set[object] = field(default_factory=set)
-    compiled: deque[Case] = field(default_factory=lambda: deque(maxlen=_COMPILED))
     large: bool = False
     overflow: str = ""
     workers: list["KernelSearch"] = field(default_factory=list)
@@ -151,7 +147,7 @@ class KernelSearch:
 
     def joined(self, runner: Runner) -> "KernelSearch":
         """Return another worker that searches this kernel."""
-        made = replace(self, runner=runner, compiled=deque(maxlen=_COMPILED))
+        made = replace(self, runner=runner)
         turn = (len(self.workers) - 1) % max(len(self.sizes), 1)
         # They begin with different classes of sizes.
         made.sizes = [replace(s) for s in (*self.sizes[turn:], *self.sizes[:turn])]
@@ -253,8 +249,7 @@ class KernelSearch:
     def is_open(self, signature: Signature) -> bool:
         """Whether a finding that shows alike has not been attributed."""
         return any(
-            f.signature.symptom == signature.symptom
-            and (f.explanation is None or not f.explanation.complete)
+            f.signature.symptom == signature.symptom and not f.is_explained
             for f in list(self.findings.values())
         )
 
@@ -330,8 +325,6 @@ class Round:
             self._note_open_call(case, stopped.calling)
             raise
         self._kernel.longest = max(self._kernel.longest, runner.compiled)
-        if runner.compiled and report.verdicts.get("K-VAL-01") is Verdict.CONFORMS:
-            self._kernel.compiled.append(case)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         suspected = None if settled else self._suspected(report)
@@ -340,7 +333,7 @@ class Round:
             try:
                 alone = runner.conforms_alone(suspected)
             except Stopped:
-                self._is_new(case, report.confirmed())  # nobody knows better any more
+                self._is_known(case, report.confirmed())  # nobody knows better any more
                 raise
         if alone:
             report = report.confirmed()
@@ -351,7 +344,7 @@ class Round:
             failure, *(["in a batch"] if suspect else [])
         )
         # What is new is stored before anything is asked that may take long.
-        known = due and not self._is_new(case, report) and not self._is_reducing(report)
+        known = due and self._is_known(case, report)
         if known and is_fault(report):
             case, report = self._located(case, report)
         self.learn(case, report)
@@ -466,24 +459,21 @@ class Round:
         # A recipe still, but beside that one fence.
         return replace(case, edge=located.edge), attributed(report, failure)
 
-    def _is_new(self, case: Case, report: CaseReport) -> bool:
-        """Whether a failure shows as none before; it ends the round then."""
+    def _is_known(self, case: Case, report: CaseReport) -> bool:
+        """Whether a failure shows as one before; a new one ends the round.
+
+        What another worker takes to its minimum is neither.
+        """
         kernel = self._kernel
         assert report.failure is not None
         symptom = report.failure.signature(kernel.name).symptom
         with kernel.record.lock:
             if symptom in kernel.shown or kernel.has_seen(symptom):
-                return False
+                return symptom not in kernel.reducing
             kernel.shown.add(symptom)
         kernel.runner.prepare(CONFIRMATIONS)
         self.found = (case, report)
-        return True
-
-    def _is_reducing(self, report: CaseReport) -> bool:
-        """Whether another worker is at a finding that shows alike."""
-        assert report.failure is not None
-        symptom = report.failure.signature(self._kernel.name).symptom
-        return symptom in self._kernel.reducing
+        return False
 
     def _diagnosed(self, case: Case, report: CaseReport) -> CaseReport:
         """Tell the classes apart, and keep a failure of another one than its like."""
@@ -604,12 +594,6 @@ def prefilter_round(
     before = kernel.record.batches
     items = partial(items_of, batches=batches, most=config.burst)
     groups = groups_of(kernel.loaded.kernel)
-    compiled = list(kernel.compiled)
-    kernel.compiled.clear()
-    for case in compiled:
-        # Without an end the cases do not follow from how long others take.
-        if time.monotonic() < end < math.inf:
-            made.take(groups.burst(case, items(case), case.seed))
     number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
     search_round(
         bursts(strategy, groups, members=items), made.take,

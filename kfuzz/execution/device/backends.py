@@ -420,7 +420,7 @@ class Interpreted(DeviceBackend):
     # 64 programs, about 1 ms each, some 10 of attention.
     limits = replace(
         CPU.limits,
-        sizes=SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1100),
+        sizes=SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1 << 11),
         # A program takes a millisecond, and every call is watched by itself: batches
         # would gain 1.1 to 1.2 only.
         batches=None,
@@ -478,7 +478,7 @@ class Gpu(DeviceBackend):
     place = "on a GPU"
     has = Capabilities(on_host=False, asynchronous=True, large=True)
     limits = Limits(
-        sizes=SizeBudget(elements=1 << 22, rows=1 << 16),
+        sizes=SizeBudget(elements=1 << 22, rows=1 << 16, tall=1 << 22),
         batches=Batches(elements=1 << 23, first=16),
         judged_elements=1 << 20,
         oracle_elements=1 << 26,

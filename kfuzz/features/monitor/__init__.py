@@ -133,7 +133,6 @@ def start(
     *,
     ring_bytes: int = 64 << 20,
     pending: int = 256,
-    state: str | Path | None = None,
     exit_seconds: float = 5.0,
 ) -> None:
     """Start to check calls, with these settings.
@@ -144,7 +143,6 @@ def start(
         ring_bytes: size of the buffer for copies of arguments and results, in bytes;
             CPU and GPU have a buffer each.
         pending: number of calls that may wait for their check.
-        state: file to which counts are appended, for `kfuzz monitor-report`.
         exit_seconds: how long the end of the process may wait for checks.
 
     Raises:
@@ -152,8 +150,7 @@ def start(
     """
     from kfuzz.features.monitor.runtime import Settings, runtime
 
-    where = None if state is None else Path(state)
-    runtime.start(Settings(ring_bytes, pending, where, exit_seconds))
+    runtime.start(Settings(ring_bytes, pending, exit_seconds))
 
 
 def stop(timeout: float | None = None) -> bool:

@@ -185,9 +185,9 @@ def other(value: Any) -> Any:
 
 # Detectors: what flags a call by statistics of its arguments.
 #
-# A detector looks at few numbers per tensor. In the worker (the default) it sees the
-# calls that were looked at anyway; at the gate it sees every call on the CPU before it
-# is made, which costs a pass over the data, and a call that it flags is looked at.
+# A detector looks at few numbers per tensor, of every call on the CPU that was not
+# chosen otherwise, before it is made, in the caller's thread. That costs a pass over
+# the data, and a call that it flags is looked at.
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,7 @@ def statistics_of(x: Tensor) -> Statistics:
 
 
 class Detector(Protocol):
-    """What flags calls; an exception is counted and flags nothing.
-
-    Attributes:
-        at_gate: whether it sees every call on the CPU before it is made, in the
-            caller's thread, or in the worker those that were looked at anyway.
-    """
-
-    at_gate: bool
+    """What flags calls; an exception is counted and flags nothing."""
 
     def flags(self, tensors: Sequence[Statistics]) -> bool:
         """Whether a call is an outlier.
@@ -247,9 +240,6 @@ class Detector(Protocol):
 
 class NonFinite:
     """Flags calls with NaN or infinities in an argument."""
-
-    def __init__(self, *, at_gate: bool = False) -> None:
-        self.at_gate = at_gate
 
     def flags(self, tensors: Sequence[Statistics]) -> bool:
         """Whether an element is not finite."""
@@ -275,15 +265,12 @@ class Centroid:
     A change that lasts is flagged until it fills the window; then it is usual.
     """
 
-    def __init__(
-        self, share: float = 0.01, *, decay: float = 0.99, at_gate: bool = False
-    ) -> None:
+    def __init__(self, share: float = 0.01, *, decay: float = 0.99) -> None:
         """Make a detector.
 
         Args:
             share: of ordinary calls that are flagged, above 0 and below 1.
             decay: what a call leaves of the weight of those before.
-            at_gate: as in `Detector`.
 
         Raises:
             UsageError: if the share or the decay is none.
@@ -291,7 +278,7 @@ class Centroid:
         if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
             what = "share and decay lie between 0 and 1"
             raise UsageError(what, where="monitor: a detector or gate")
-        self.at_gate, self._share, self._decay = at_gate, share, decay
+        self._share, self._decay = share, decay
         self._lock = threading.Lock()
         self._begin_anew(0)
 

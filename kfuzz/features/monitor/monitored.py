@@ -5,7 +5,7 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,9 +147,6 @@ class Monitor:
         self.subject = subject
         self.gate = gate
         self.options = options
-        at_gate = [d for d in options.detectors if d.at_gate]
-        self.gate_detectors: tuple[Detector, ...] = tuple(at_gate)
-        self._detectors = tuple(d for d in options.detectors if not d.at_gate)
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -207,20 +204,14 @@ class Monitor:
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(
-        self, tensors: Iterable[Tensor], detectors: Sequence[Detector]
-    ) -> bool:
-        """Whether tensors on the CPU are flagged; never raises.
-
-        Args:
-            tensors: of a call; what is none is left out.
-            detectors: each sees every call.
-        """
+    def is_outlier(self, values: Iterable[Any]) -> bool:
+        """Whether a detector flags a call's tensors on the CPU; never raises."""
         flagged = False
         with self.guarding("a detector raised"):
-            given = [x for x in tensors if isinstance(x, Tensor) and can_copy(x)]
+            given = [x for x in values if isinstance(x, Tensor) and can_copy(x)]
             found = tuple(statistics_of(x) for x in given if not x.is_cuda)
-            flagged = any([detector.flags(found) for detector in detectors])
+            # Each sees every call.
+            flagged = any([each.flags(found) for each in self.options.detectors])
         if flagged:
             self.count("outliers")
         return flagged
@@ -241,8 +232,7 @@ class Monitor:
 
     def passed(self, make: Made, number: int) -> Any:
         """Make a call that the gate passed; detectors may flag it."""
-        given = (*make.args, *make.keywords.values())
-        if self.is_outlier(given, self.gate_detectors):
+        if self.is_outlier((*make.args, *make.keywords.values())):
             return self.sampled(make, number, Reason.OUTLIER)
         return make()
 
@@ -386,9 +376,6 @@ class Monitor:
 
     def check(self, seen: Seen, number: int, why: Reason, when: str) -> None:
         """Judge a call; runs in the worker."""
-        if self._detectors:
-            tensors = [c.values for c in seen.tensors.values()]
-            self.is_outlier(tensors, self._detectors)
         with self.guarding("a call could not be checked"):
             judged = self.subject.judge(seen)
             self.count("checked")
@@ -435,7 +422,7 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         if not gate.active:
             return function(*args, **kwargs)
         number, why = gate.look(args, kwargs)
-        if why is None and not monitor.gate_detectors:
+        if why is None and not monitor.options.detectors:
             return function(*args, **kwargs)
         make = functools.partial(function, *args, **kwargs)
         if why is not None:

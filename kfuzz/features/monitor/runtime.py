@@ -1,37 +1,24 @@
 """The monitor of one process: its settings, its memory, its beginning and end."""
 
 import atexit
-import contextlib
 import logging
 import os
 import queue
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kfuzz.core.errors import HarnessError, UsageError
-from kfuzz.features.monitor.counts import (
-    NUMBERS,
-    Counts,
-    ProcessCounts,
-    append_counts,
-    unjudged,
-)
+from kfuzz.core.errors import UsageError
+from kfuzz.features.monitor.counts import Counts, unjudged
 from kfuzz.features.monitor.seen import Memory
-from kfuzz.store.life import utc_now
 
 if TYPE_CHECKING:
     from kfuzz.features.monitor.monitored import Monitor
 
 
 # The thread that checks, and its queue.
-
-# How often the thread looks whether something else is due.
-_TICK_SECONDS: Final = 1.0
 
 
 class Checker:
@@ -40,21 +27,13 @@ class Checker:
     Its locks are held for microseconds, and never during a check.
     """
 
-    def __init__(
-        self,
-        *,
-        failed: Callable[[BaseException], None],
-        due: Callable[[], None],
-        every: float,
-    ) -> None:
+    def __init__(self, *, failed: Callable[[BaseException], None]) -> None:
         """Make a queue; the thread begins with the first item.
 
         Args:
-            failed: called with what an item or `due` raised.
-            due: called in the thread now and then.
-            every: seconds between two such calls.
+            failed: called with what an item raised.
         """
-        self._failed, self._due, self._every = failed, due, every
+        self._failed = failed
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._settled = threading.Condition()
@@ -106,21 +85,16 @@ class Checker:
             thread.join(timeout)
 
     def _work(self) -> None:
-        due = time.monotonic() + self._every
         while not self._leaving:
-            with contextlib.suppress(queue.Empty):
-                item: Any = self._queue.get(timeout=_TICK_SECONDS)
-                if item is None:
-                    self._count()
-                    return
-                try:
-                    self._try(item)
-                finally:
-                    del item  # nothing of a call stays once a flush returns
-                    self._count()
-            if time.monotonic() > due:
-                due = time.monotonic() + self._every
-                self._try(self._due)
+            item: Any = self._queue.get()
+            if item is None:
+                self._count()
+                return
+            try:
+                self._try(item)
+            finally:
+                del item  # nothing of a call stays once a flush returns
+                self._count()
 
     def _try(self, what: Callable[[], object]) -> None:
         """Call something and log what it raises; sys.exit in a callback does too."""
@@ -137,8 +111,6 @@ class Checker:
 
 log: Final = logging.getLogger("kfuzz.monitor")
 
-# Between two times that the thread writes the counts, where it is not asked.
-_WRITE_SECONDS: Final = 60.0
 # The end of a process waits so long at most for the one check that is under way.
 _LAST_CHECK_SECONDS: Final = 60.0
 
@@ -150,13 +122,11 @@ class Settings:
     Attributes:
         ring_bytes: room for snapshots; twice that where both CPU and GPU are used.
         pending: calls that may wait for their check.
-        state: file that counts are appended to at each flush; None for none.
         exit_seconds: how long the end of the process may wait for checks.
     """
 
     ring_bytes: int = 64 << 20
     pending: int = 256
-    state: Path | None = None
     exit_seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -195,13 +165,10 @@ class Runtime:
         self.checker = Checker(
             # What a check did not catch itself is a fault of kfuzz's own.
             failed=lambda error: log.error("a check failed", exc_info=error),
-            due=self.write_state, every=_WRITE_SECONDS,
         )  # fmt: skip
         self.memory = Memory(
             self.settings.ring_bytes, lambda gone: self.checker.put(gone.end)
         )
-        self._owner = f"{os.getpid()}-{time.time_ns()}"
-        self._written: tuple[Counts, ...] = ()
 
     def offer(self, check: Callable[[], None]) -> bool:
         """Have a call checked; whether there is room. Never waits."""
@@ -252,29 +219,12 @@ class Runtime:
             monitor.gate.active = False
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until every call looked at so far is checked, and write the counts.
+        """Wait until every call looked at so far is checked.
 
         Returns:
             Whether that was so within the time; False too where a callback asks.
         """
-        settled = self.checker.flush(timeout)
-        self.write_state()
-        return settled
-
-    def write_state(self) -> None:
-        """Append the counts to the state file, where there is one."""
-        if self.settings.state is None:
-            return
-        counts = self.statistics()
-        if counts == self._written:
-            return
-        self._written = counts
-        try:
-            append_counts(
-                self.settings.state, ProcessCounts(self._owner, utc_now(), counts)
-            )
-        except HarnessError as error:
-            log.warning("%s", error)
+        return self.checker.flush(timeout)
 
     def statistics(self) -> tuple[Counts, ...]:
         """Return the counts of every monitored function, sorted by name."""
@@ -309,36 +259,3 @@ runtime: Final = Runtime()
 
 os.register_at_fork(after_in_child=runtime.after_fork)
 atexit.register(runtime.leave)
-
-
-# Counts of monitored functions for Prometheus, by the extra `prometheus`.
-
-
-def register(registry: Any = None) -> Any:
-    """Have the counts collected by a registry, prometheus_client's own by default.
-
-    Raises:
-        UsageError: if prometheus_client is not installed.
-    """
-    try:
-        from prometheus_client import REGISTRY
-        from prometheus_client.core import CounterMetricFamily
-    except ImportError:
-        raise UsageError(
-            "prometheus_client is not installed", fix="pip install 'kfuzz[prometheus]'"
-        ) from None
-
-    class Collector:
-        def collect(self) -> Iterable[Any]:
-            """Yield one counter per kind of count, labelled by function."""
-            counts = runtime.statistics()
-            for name in NUMBERS:
-                what = f"calls that kfuzz.monitor counted as {name}"
-                made = CounterMetricFamily(
-                    f"kfuzz_monitor_{name}", what, labels=["function"]
-                )
-                for each in counts:
-                    made.add_metric([each.function], getattr(each, name))
-                yield made
-
-    (registry or REGISTRY).register(Collector())

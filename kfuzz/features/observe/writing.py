@@ -1,31 +1,24 @@
 """A file of bindings for what an observed program launched."""
 
-import inspect
 import itertools
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 
-from kfuzz.contracts.binding import BoundKernel, kernel
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import UsageError
 from kfuzz.core.features import needed
-from kfuzz.features.examining import operator_named
 from kfuzz.features.observe.watching import (
     Callee,
     Seen,
     Shape,
     Unknown,
-    note,
-    shape_of,
 )
 
 # Which operator a function computes: one with whose bound its seen results agree.
@@ -67,15 +60,10 @@ class Guess:
     others: tuple[str, ...] = field(default=())
 
 
-def guess(callee: Callee, known: Operator | None = None) -> Guess | None:
-    """Return the operator that a function seems to compute, None if none agrees.
-
-    Args:
-        callee: the function, with its calls.
-        known: the only one in question; all of kfuzz's by default.
-    """
+def guess(callee: Callee) -> Guess | None:
+    """Return the operator that a function seems to compute, None if none agrees."""
     calls = [c for c in callee.calls if _is_whole(c)]
-    asked = OPERATORS.values() if known is None else [known]
+    asked = OPERATORS.values()
     # What needs no declaration first.
     for declared in (False, True):
         agreeing = (calls and _of_operator(o, calls, declared=declared) for o in asked)
@@ -312,97 +300,3 @@ def _free(name: str, taken: set[str]) -> str:
         made = f"{name}_{number}"
     taken.add(made)
     return made
-
-
-# A call of a test's own as a binding, so that a search begins where the test is.
-
-
-def bound_around(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    operator: "str | Operator | None" = None,
-    name: str = "",
-    **claims: Any,
-) -> tuple[Any, BoundKernel]:
-    """Call a function, and bind it to the operator that the call agrees with.
-
-    The kernel has the arguments of the call that are no operator's as they were given,
-    its data types, and its sizes among those that are drawn.
-
-    Args:
-        function: the implementation.
-        args: of the call.
-        kwargs: likewise.
-        operator: what it computes; by default what the call agrees with.
-        name: of the kernel; the function's own by default.
-        claims: its declaration, as for `kfuzz.kernel`.
-
-    Returns:
-        What the call returned, and the kernel.
-
-    Raises:
-        UsageError: if the operator is unknown, or the call agrees with none.
-    """
-    where = f"kfuzz_around({getattr(function, '__name__', function)!s})"
-    known = operator_named(operator, where) if isinstance(operator, str) else operator
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        raise UsageError(
-            "the parameters of the function are not known",
-            where=where,
-            fix="wrap it in a function of Python",
-        ) from None
-    call = signature.bind(*args, **kwargs)
-    call.apply_defaults()
-    given = dict(call.arguments)
-    if not any(isinstance(v, Tensor) for v in given.values()):
-        raise UsageError("the call has no tensor by name", where=where)
-    # Before the call, which may write to them.
-    kept = {
-        n: shape_of(v, with_values=True) if isinstance(v, Tensor) else v
-        for n, v in given.items()
-    }
-    result = function(*args, **kwargs)
-    callee = Callee("", name or getattr(function, "__name__", "kernel"))
-    note(callee, kept, result)
-    made = guess(callee, known)
-    if made is None:
-        whom = "with no operator" if known is None else f"not with {known.name}"
-        raise UsageError(
-            f"the call agrees {whom}",
-            where=where,
-            fix="name what it computes: operator=…, or declare what the kernel claims; "
-            "the call's tensors may be too large to compare",
-        )
-    binder = kernel(
-        known or OPERATORS[made.operator], name=callee.name,
-        **{**_seen(callee, made), **claims},
-    )  # fmt: skip
-    results = len(callee.calls[0].results or ())
-    return result, binder(_calling(function, call, made, results))
-
-
-def _calling(
-    function: Callable[..., Any],
-    call: inspect.BoundArguments,
-    made: Guess,
-    results: int,
-) -> Callable[..., Any]:
-    """Return a function of the operator's parameters that makes the call."""
-    order = list(made.given)
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        values = dict(zip(order, args, strict=False)) | kwargs
-        changed = {made.given[p]: v for p, v in values.items()}
-        again = inspect.BoundArguments(call.signature, {**call.arguments, **changed})
-        returned = function(*again.args, **again.kwargs)
-        return returned[made.result] if results > 1 else returned
-
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in order]
-    )
-    run.__module__ = function.__module__
-    return run

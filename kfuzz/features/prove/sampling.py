@@ -56,7 +56,7 @@ def drawn(kernel: BoundKernel, count: int = DRAWN) -> list[Case]:
         strategy = strategy_of(kernel, _BUDGET)
         if strategy is None:
             return []
-        search_round(strategy, found.append, cases=count, seed_value=0, climb=False)
+        search_round(strategy, found.append, cases=count, seed_value=0)
     except (BindingError, HypothesisException):
         return found
     plain = [replace(c, edge=NOWHERE, config=None) for c in found]

@@ -18,13 +18,15 @@ from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import (
     NAN,
     Acceptance,
+    Arithmetic,
+    Interval,
     Problem,
     around,
     classes_of,
     intermediate_unit,
+    product_classes,
 )
 from kfuzz.numerics.accumulation import EXP_ARGUMENT, EXP_ERROR, plainly_finite
-from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 
 # log: CUDA 1 ulp, HIP 2; log2(x) ln 2 of a 1 ulp log2 fits in it.
 LOG_ERROR: Final = 5

@@ -17,12 +17,14 @@ from kfuzz.numerics.acceptance import (
     NAN,
     POSITIVE_INF,
     Acceptance,
+    Arithmetic,
+    Interval,
     Problem,
     between,
+    product_classes,
 )
 from kfuzz.numerics.accumulation import U32
 from kfuzz.numerics.formats import FORMATS, INTEGERS, Format, round_to
-from kfuzz.numerics.intervals import Arithmetic, Interval, product_classes
 
 # A quotient within 2 ulp of the correctly rounded one, in half units: the larger of
 # CUDA's and HIP's budgets for x / y without -prec-div.

@@ -372,8 +372,6 @@ def test_failing_references_callbacks_and_detectors_never_reach_the_caller() -> 
         raise ValueError("a callback")
 
     class Broken:
-        at_gate = True
-
         def flags(self, tensors: Any) -> bool:
             raise ValueError("a detector")
 

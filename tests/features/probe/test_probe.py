@@ -175,20 +175,10 @@ def test_an_order_that_changes_is_no_order() -> None:
     made = read(machine, "order")
     assert made.outcome is Outcome.UNDECIDED
     assert "changes" in made.reason
-    repeats = read(machine, "determinism")
-    assert repeats.outcome is Outcome.DIFFERS
-    assert repeats.witnesses
-    assert read(machine, "determinism", determinism="none").outcome is (
-        Outcome.AS_DECLARED
-    )
 
 
-def test_batches_and_the_number_of_rows() -> None:
+def test_the_split_follows_the_number_of_rows() -> None:
     machine = Machine(serial, by_rows=lambda rows: pairwise if rows <= 4 else serial)
-    made = read(machine, "batch", batch_invariant=True)
-    assert made.outcome is Outcome.DIFFERS
-    assert "the first 1, the first 2, the first 3, the first 4 of" in made.found
-    assert read(machine, "batch").outcome is Outcome.NOT_APPLICABLE
     shape = read(machine, "split")
     assert "64 terms: one part" in shape.found
     assert "16 terms, 4 rows: 2 parts of 8" in shape.found

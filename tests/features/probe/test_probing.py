@@ -14,7 +14,6 @@ from kfuzz.app import main
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
 from kfuzz.engine.config import ReplayOutcome
-from kfuzz.features.lab.probe import orders
 from kfuzz.features.lab.probe import verb as readings
 from kfuzz.features.lab.probe.search import Probing
 from kfuzz.features.lab.probe.sums import Outcome
@@ -117,7 +116,7 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     kernels, _ = probed(tmp_path, target, **settings)
     out = io.StringIO()
     readings.print_readings(kernels, readings.console(out), adopt=True)
-    assert "0 to 63 in pairs" in out.getvalue()
+    assert "balanced tree, height 6" in out.getvalue()
     assert "  accumulator='blocked(6)',\n" in out.getvalue()
     assert "Nothing is changed" in out.getvalue()
     claims = kernels[0].claims
@@ -164,19 +163,3 @@ def test_what_cannot_be_obeyed_is_said(
     target = written(tmp_path, "kernels.py", NARROW)
     assert main(["probe", target, "--device", "cpu", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("tree", "lines"),
-    [
-        (((0, 1), 2), ["0 to 2 in turn"]),
-        (((0, 1), (2, 3)), ["0 to 3 in pairs"]),
-        ((0, 1, 2, 3), ["0 to 3 at once"]),
-        (((0, 2, 4), 1, 3, 5), ["6 terms, in turn:", "  0 by 2 to 4 at once",
-                                "  1 by 2 to 5 at once"]),
-        (((((0, 1), 2), 3), (((4, 5), 6), 7)), ["8 terms, in turn:", "  0 to 3 in turn",
-                                      "  4 to 7 in turn"]),
-    ],
-)  # fmt: skip
-def test_an_order_as_an_outline(tree: Any, lines: list[str]) -> None:
-    assert orders.outline(tree) == lines

@@ -15,7 +15,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.features.judge.service.judge import Judge, Score, Task
 from kfuzz.store import files
-from kfuzz.store.entry import MAX_BYTES, read_entry
+from kfuzz.store.entry import MAX_BYTES
 from kfuzz.store.files import read_plain
 
 Json = Mapping[str, Any]
@@ -168,48 +168,6 @@ def judge_solution(
     """Return the score of a solution; raises as `task_of` and `candidate_of`."""
     task = task_of(definition, workload, root=root)
     return judge.judge(candidate_of(definition, solution), task=task)
-
-
-def workload_of(
-    definition: Json, finding: Path, root: Path, *, workload: Json | None = None
-) -> dict[str, Any]:
-    """Return a trace whose workload is the inputs of a finding, which it writes.
-
-    Args:
-        definition: what the finding is about.
-        finding: its folder, `score.finding["path"]` of a judge that has a corpus.
-        root: the data set, whose `blob/workloads` gets a file in safetensors format.
-        workload: the one that was judged, whose scalars it keeps.
-
-    Raises:
-        UsageError: if the inputs are too large to be stored.
-        DecodeError: if the folder holds no finding.
-    """
-    checked, found = _checked(definition), read_entry(finding)
-    tensors = found.case.tensors
-    if any(spec.values is None for spec in tensors.values()):
-        raise UsageError("its inputs are too large to be stored", where=str(finding))
-    path = Path("blob", "workloads", checked["name"], f"{found.id}.safetensors")
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    stored = {
-        n: files.StoredTensor(s.dtype, s.shape, s.values or b"")
-        for n, s in tensors.items()
-    }
-    (root / path).write_bytes(files.dump(stored))
-    axes = {
-        axis: n
-        for name, spec in tensors.items()
-        for axis, n in zip(checked["inputs"][name]["shape"], spec.shape, strict=True)
-        if checked["axes"][axis]["type"] == "var"
-    }
-    given = workload or {}
-    told = given.get("workload", given).get("inputs", {})
-    inputs = {n: d for n, d in told.items() if d.get("type") == "scalar"}
-    for n in tensors:
-        inputs[n] = {"type": "safetensors", "path": path.as_posix(), "tensor_key": n}
-    shown = {"uuid": found.id, "axes": axes, "inputs": inputs}
-    trace = {"definition": checked["name"], "workload": shown}
-    return {**trace, "solution": None, "evaluation": None}
 
 
 def sizes_of(definition: Json, given: Sequence[Any]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""KernelBot and reference-kernels: tasks, `check_implementation`, and the pre-filter.
+"""KernelBot and reference-kernels: tasks and the pre-filter.
 
 Facts: github.com/gpu-mode/reference-kernels, problems/*/task.yml and eval.py;
 github.com/gpu-mode/kernelbot, src/libkernelbot/task.py and kernelguard.py.
@@ -10,7 +10,7 @@ github.com/gpu-mode/kernelbot, src/libkernelbot/task.py and kernelguard.py.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,39 +113,6 @@ def judge_submission(judge: Judge, folder: Path, submission: str) -> Score:
         UsageError: if the folder is no task.
     """
     return judge.judge(submission, task=task_of(folder))
-
-
-def check_implementation(folder: Path) -> Callable[[Any, Any], tuple[bool, str]]:
-    """Return `check_implementation` of a task, with a derived bound for its tolerance.
-
-    It takes `data` and the submission's output, and returns whether the output is what
-    `ref_kernel` gives on the data, and why not. It runs no submission.
-
-    Args:
-        folder: as of `task_of`. Its reference is imported in this process.
-
-    Raises:
-        UsageError: if the folder is no task. The function raises it where nothing of an
-            output can be decided.
-    """
-    from kfuzz.core.features import needed
-
-    space: dict[str, Any] = {"__name__": "kernelbot_reference"}
-    exec(compile(task_of(folder).reference, str(folder / _REFERENCE), "exec"), space)
-    model = space["Model"]()
-
-    def reference(*data: Any) -> Any:
-        return model(*data)
-
-    def check(data: Any, output: Any) -> tuple[bool, str]:
-        given = tuple(data) if isinstance(data, tuple | list) else (data,)
-        try:
-            needed("assert_conforms", "kernelbot")(output, reference, *given)
-        except AssertionError as error:
-            return False, str(error)
-        return True, ""
-
-    return check
 
 
 def prefiltered(score: Score) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def read_statement(path: Path) -> Statement:
         DecodeError: if the file cannot be read, or holds no statement of this
             format; names the field.
     """
-    fix = "`kfuzz grade --json FILE` writes one"
+    fix = "`kfuzz grade --format json` prints one"
     return read_kept(Statement, "statement", path, fix)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -42,7 +41,6 @@ from kfuzz.features.lab.grade.statement import (
     read_calibration,
     read_statement,
 )
-from kfuzz.report.files import require_writable
 from kfuzz.store import files
 from kfuzz.targets import load
 
@@ -106,47 +104,6 @@ def grade(
     format: Annotated[
         str, shared("format", kind=settings.one_of("text", "markdown", "json"))
     ] = "text",
-    markdown: Annotated[
-        Path | None,
-        option(
-            "--markdown", "Write the statement there too, as Markdown.", metavar="FILE"
-        ),
-    ] = None,
-    json: Annotated[
-        Path | None,
-        option(
-            "--json",
-            "Write the statement there too, as JSON: what --statement reads.",
-            metavar="FILE",
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        option(
-            "--certificate",
-            "Write it there as an in-toto statement about the kernels' files; with "
-            "--key signed, a certificate.",
-            metavar="FILE",
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        option(
-            "--key",
-            "Private key that signs the certificate: Ed25519 or a NIST curve, PEM or "
-            "OpenSSH; needs pip install 'kfuzz[certificate]'.",
-            metavar="FILE",
-        ),
-    ] = None,
-    subject: Annotated[
-        list[Path] | None,
-        option(
-            "--subject",
-            "File that the certificate is about, such as a wheel; repeatable. "
-            "Default: the files that bind the kernels.",
-            metavar="FILE",
-        ),
-    ] = None,
     quiet: QuietOption = False,
 ) -> int:
     """Run the suite and write a conformance statement.
@@ -156,7 +113,6 @@ def grade(
     kernel was compared, 5 device missing, 130
     interrupted, violation or not (the statement says so).
     """
-    from kfuzz.features.examining import write_or_raise
     from kfuzz.features.lab.grade.grading import Grading, resting_on
 
     started = time.monotonic()
@@ -169,13 +125,8 @@ def grade(
         max_cases=max_cases,
     )
     load.limit_to(budget.max_time)
-    # Whatever cannot be read or written is said before the search, not after it.
-    if certificate is None and (key or subject):
-        raise UsageError("--key and --subject are a certificate's: add --certificate")
-    for path in filter(None, (markdown, json, certificate)):
-        require_writable(path, where=str(path))
+    # What cannot be read is said before the search, not after it.
     rests = None if calibration is None else read_calibration(calibration)
-    certify = _certifier(certificate, key, subject or [], corpus)
     with report_stream() as out:
         if statement is not None:
             made = read_statement(statement)
@@ -200,35 +151,7 @@ def grade(
                 follow(events, stop, quiet=quiet, corpus=project.corpus_option)
             made = grading.statement()
         out.write(_rendered(made, format))
-        for place, kind in ((markdown, "markdown"), (json, "json")):
-            if place is not None:
-                write_or_raise(place, _rendered(made, kind))
-        certify(made)
     return code_of(made, fail_on_known=fail_on == "any")
-
-
-def _certifier(
-    file: Path | None, key: Path | None, subjects: list[Path], corpus: str | None
-) -> Callable[[Statement], None]:
-    """Return what writes a certificate; a key that cannot sign is said at once."""
-    if file is None:
-        return lambda made: None
-    from kfuzz.features.examining import write_or_raise
-    from kfuzz.features.lab.grade import certificate as signing
-    from kfuzz.features.lab.grade.certificate import attestation, canonical
-
-    if key is not None:
-        signing.envelope(b"", key)
-
-    def certify(made: Statement) -> None:
-        root = open_project(corpus).root
-        payload = canonical(attestation(made, root=root, subjects=subjects))
-        text = payload.decode()
-        if key is not None:
-            text = files.line(signing.envelope(payload, key))
-        write_or_raise(file, text + "\n")
-
-    return certify
 
 
 def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:

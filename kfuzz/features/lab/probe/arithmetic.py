@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final
 
 from kfuzz.core.declaration import Accumulator
@@ -26,7 +25,6 @@ from kfuzz.features.lab.probe.sums import (
     precision,
     rounded,
     shown,
-    spread,
     ulps,
     unit,
 )
@@ -671,89 +669,3 @@ def fused(subject: Subject) -> Reading:
         raise Unobserved(why, observed=raw, terms=n)
     why = "what is declared allows either" if subject.dtype in SHORT else NOTHING
     return subject.undeclared(FUSED, told[value], why, observed=raw, terms=n)
-
-
-# Whether the same call gives the same bits, and a row the same in every batch.
-
-DETERMINISM: Final = "determinism"
-BATCH: Final = "batch"
-
-REPEATS: Final = 30
-# Sub-batches: the first so many rows.
-_BATCHES: Final = (1, 2, 3, 4, 8, 15, 16)
-_ROWS: Final = 17
-# No order of adding values spread over so many octaves rounds as another one does.
-_OCTAVES: Final = 12
-
-
-def _rows(subject: Subject) -> tuple[int, list[Row], Sequence[Row]]:
-    n = subject.size([n for n in SIZES[::-1] if n <= subject.most_terms])
-    octaves = _OCTAVES if subject.dtype != "float16" else 4
-    made = [
-        Row(raw=spread(n, subject.dtype, seed=seed, octaves=octaves))
-        for seed in range(_ROWS + 1)
-    ]
-    right = ONES if not subject.adder.products else (made[-1],)
-    return n, made[:-1], right
-
-
-def determinism(subject: Subject) -> Reading:
-    """Return in how many of equal calls the bits are others, on a GPU under load."""
-    n, rows, right = _rows(subject)
-    case = subject.case(n, rows, right)
-    made = subject.observed(case, REPEATS)
-    mode = subject.claims.determinism
-    raw: tuple[str, ...] = ()
-    found = f"the same bits in {made.calls} calls"
-    if made.unlike:
-        found = f"other bits in {made.unlike} of {made.calls} calls"
-        one = subject.adder.read(made, len(rows), apart=False)
-        two = subject.adder.read(made, len(rows), apart=False, other=True)
-        for at, (a, b) in enumerate(zip(one, two, strict=True)):
-            if a != b:
-                raw = (f"row {at}: {number(a[0])}, then {number(b[0])}",)
-                break
-    outcome = Outcome.AS_DECLARED
-    if bool(made.unlike) != (mode == "none"):
-        outcome = Outcome.DIFFERS if made.unlike else Outcome.BETTER
-    return subject.reading(
-        DETERMINISM, found, mode, outcome, terms=n, observed=raw,
-        claims={"determinism": "none"}, witnesses=(case,),
-    )  # fmt: skip
-
-
-def batch(subject: Subject) -> Reading:
-    """Return in which batches a row has other bits than in the whole."""
-    if not subject.adder.exact:
-        raise Inapplicable("its rows form no batch")
-    n, rows, right = _rows(subject)
-
-    def results(some: Sequence[Row]) -> list[float]:
-        made = subject.observed(subject.case(n, some, right))
-        return [line[0] for line in subject.adder.read(made, len(some), apart=False)]
-
-    whole = results(rows)
-    if results(rows) != whole:
-        raise Unobserved("equal calls give other bits as it is")
-    unlike, tried = [], 1
-    for size in _BATCHES:
-        with suppress(Unobserved):  # no batch of that size is in its domain
-            some = results(rows[:size])
-            tried += 1
-            if some != whole[:size]:
-                unlike.append(f"the first {size}")
-    if results(rows[::-1])[::-1] != whole:
-        unlike.append("all in reverse")
-    declared = subject.claims.batch_invariant
-    found = f"the same bits in {tried} batches of {len(rows)} rows"
-    if unlike:
-        found = f"other bits in batches of {', '.join(unlike)} of {len(rows)} rows"
-        if not declared:
-            return subject.undeclared(BATCH, found)
-    outcome = Outcome.AS_DECLARED if declared else Outcome.BETTER
-    return subject.reading(
-        BATCH, found, "the same bits" if declared else "",
-        Outcome.DIFFERS if unlike else outcome, terms=n,
-        witnesses=(subject.case(n, rows, right),), claims={"batch_invariant": False},
-        adopts={} if declared else {"batch_invariant": True},
-    )  # fmt: skip

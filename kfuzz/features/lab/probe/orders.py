@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, pairwise
 from typing import Final
 
 from kfuzz.core.dtypes import unpack_numbers
@@ -506,54 +505,3 @@ def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
         return subject.reading(SPLIT, shown, declared, Outcome.UNDECIDED, reason=why)
     outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
     return subject.reading(SPLIT, shown, declared, outcome)
-
-
-# Steps of a sum that an outline has one by one; longer ones are cut in the middle.
-_STEPS: Final = 6
-
-
-def outline(tree: Tree, *, indent: str = "") -> list[str]:
-    """Return an order as lines: what is added at once, in pairs, in turn."""
-    terms = leaves(tree)
-    if isinstance(tree, int) or len(tree) == len(terms):
-        how = "" if len(terms) < 3 else " at once"
-    elif width(tree) == 2 and height(tree) == len(terms) - 1:
-        how = " in turn"
-    elif _is_paired(tree):
-        how = " in pairs"
-    else:
-        steps: list[Tree] = []
-        # Down to a sum of which what is added to it is an equal.
-        while not isinstance(tree, int) and len(tree) < size_of(tree):
-            node = max(tree, key=size_of)
-            added = [part for part in tree if part is not node]
-            steps.append(added[0] if len(added) == 1 else tuple(added))
-            tree = node
-            if any(size_of(part) >= size_of(tree) for part in added):
-                break
-        lines = [outline(part, indent=indent + "  ") for part in (tree, *steps[::-1])]
-        if len(lines) > _STEPS:
-            lines[_STEPS - 2 : -1] = [[f"{indent}  … ({len(lines)} steps)"]]
-        return [f"{indent}{len(terms)} terms, in turn:", *chain(*lines)]
-    return [f"{indent}{ranged(terms)}{how}"]
-
-
-def ranged(terms: Sequence[int]) -> str:
-    """Return numbers of terms, evenly spaced ones as a range."""
-    gaps = {b - a for a, b in pairwise(terms)}
-    if len(terms) < 3:
-        return " + ".join(map(str, terms))
-    if len(gaps) > 1:
-        return f"{', '.join(map(str, terms[:4]))}, … ({len(terms)} terms)"
-    middle = "to" if gaps == {1} else f"by {gaps.pop()} to"
-    return f"{terms[0]} {middle} {terms[-1]}"
-
-
-def _is_paired(tree: Tree) -> bool:
-    """Whether every node adds two halves."""
-    if isinstance(tree, int):
-        return True
-    sizes = [size_of(part) for part in tree]
-    return (
-        len(sizes) == 2 and abs(sizes[0] - sizes[1]) < 2 and all(map(_is_paired, tree))
-    )

@@ -200,9 +200,6 @@ def resolved(targets: Sequence[str], device: str) -> tuple[str, ...]:
 
 # Which of the platform's kernels stand for a function of torch's.
 
-# Functions that no operator of the suite speaks of have a file of their own.
-_APART = {"torch._scaled_mm": "kfuzz.features.lab.probe.scaled"}
-
 
 def _targets_of(function: str, device: str) -> tuple[str, ...]:
     """Return the targets, "module:kernel", that call a function of torch's.
@@ -216,10 +213,6 @@ def _targets_of(function: str, device: str) -> tuple[str, ...]:
     """
     import torch
 
-    if function in _APART:
-        module = _APART[function]
-        importlib.import_module(module)
-        return tuple(f"{module}:{bound.name}" for bound in REGISTRY[module])
     module = f"kfuzz.contracts.platform.torch_{device}"
     importlib.import_module(module)
     found: object = torch

@@ -192,17 +192,10 @@ class Machine:
             config=0,
         )
 
-    def _numbers(
-        self, observed: Observed, *, other: bool = False
-    ) -> tuple[Sequence[float], tuple[int, ...]]:
-        """Return the first output's elements and its shape.
-
-        Args:
-            observed: what a call gave.
-            other: whether to read the results that had other bits.
-        """
+    def _numbers(self, observed: Observed) -> tuple[Sequence[float], tuple[int, ...]]:
+        """Return the first output's elements and its shape."""
         [name, *_] = self.kernel.operator.outputs
-        spec = (observed.other if other else observed.outputs)[name]
+        spec = observed.outputs[name]
         assert spec.values is not None
         return unpack_numbers(spec.values, spec.dtype), spec.shape
 
@@ -285,7 +278,7 @@ class Sums(Machine):
         return self._first(self._cases(n, lefts, rights))
 
     def read(
-        self, observed: Observed, rows: int, *, apart: bool, other: bool = False
+        self, observed: Observed, rows: int, *, apart: bool
     ) -> list[tuple[float, ...]]:
         """Return the results of each row: as many as the operator makes of it.
 
@@ -293,9 +286,8 @@ class Sums(Machine):
             observed: what a call gave.
             rows: how many rows it was given.
             apart: whether each row has right factors of its own.
-            other: whether to read the results that had other bits.
         """
-        values, shape = self._numbers(observed, other=other)
+        values, shape = self._numbers(observed)
         found = [self._row(values, shape, row) for row in range(rows)]
         return [(line[r],) for r, line in enumerate(found)] if apart else found
 

@@ -28,7 +28,7 @@ from kfuzz.core.declaration import Accumulator
 from kfuzz.core.event import Event, KernelFinished
 from kfuzz.engine.workers import zygotes
 from kfuzz.features.lab.probe import arithmetic, orders
-from kfuzz.features.lab.probe.orders import height, outline
+from kfuzz.features.lab.probe.orders import height
 from kfuzz.features.lab.probe.sums import (
     Claim,
     Inapplicable,
@@ -120,7 +120,7 @@ def probe(
             "--probe",
             "Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`, `special`, `determinism`, `batch`.",
+            "`stochastic`, `intrinsics`, `special`.",
             metavar="NAME",
         ),
     ] = None,
@@ -241,7 +241,7 @@ def print_readings(
     verbose: bool = False,
     adopt: bool = False,
 ) -> None:
-    """Print a table for each kernel and format, the orders found below it.
+    """Print a table for each kernel and format.
 
     Args:
         kernels: what was read of each.
@@ -283,10 +283,6 @@ def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) ->
     if silent and not verbose:
         names = ", ".join(dict.fromkeys(r.probe for r in silent))
         console.print(Text(f"not applicable: {names}", style="dim"))
-    if drawn := [(r.terms, r.tree) for r in own if r.tree is not None]:
-        console.print(Text(f"order of {drawn[-1][0]} terms:"))
-        for line in outline(drawn[-1][1], indent="  "):
-            console.print(Text(line))
 
 
 def adoption(kernel: KernelReadings) -> Iterator[str]:
@@ -357,8 +353,6 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
     arithmetic.SPECIAL: arithmetic.special,
-    arithmetic.DETERMINISM: arithmetic.determinism,
-    arithmetic.BATCH: arithmetic.batch,
 }
 # What "split" says follows from the orders that "order" finds.
 NAMES: Final = (*PROBES, orders.SPLIT)

@@ -123,9 +123,10 @@ def _anchors(shown: list[Shown]) -> list[str]:
 def _facts(run: Gathered) -> list[tuple[str, str]]:
     facts = [("kernels", str(len(run.nodes())))]
     if run.started or run.finished:
+        start = run.spent["startup_s"]
         facts += [
             ("cases", f"{run.cases:,}"),
-            ("time", f"{run.elapsed_s:.1f} s, {run.startup_s:.1f} s of it to start"),
+            ("time", f"{run.elapsed_s:.1f} s, {start:.1f} s of it to start"),
             ("device", one_line(run.device)),
             ("seed", str(run.seed)),
         ]

@@ -1,4 +1,4 @@
-"""Torch's product of 8-bit matrices, to be probed: `kfuzz probe torch._scaled_mm`.
+"""Torch's product of 8-bit matrices, to be probed.
 
 It is no operator of the suite: its scales are 1, and what is asked of it is how matrix
 units add 8-bit products.
