@@ -15,10 +15,12 @@ RUNS = {
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "late_faults": "--only scan_columns_256 scan_correct --seconds 5",
+    "launches": "--cases 2 --only triton_softmax",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
     "real.run": "--seconds 5 --kernels liger_softmax",
+    "planted_races": "--only shift_left rows_reversed_correct --seconds 20",
     "shadow_against_formulas": "--largest 2",
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
