@@ -662,7 +662,7 @@ class _Sites:
             for shifted in self._shifted(node):
                 yield f"({shifted})", 1.6
         if kind == "tensor" and isinstance(parent, ast.Call | ast.Assign):
-            yield f"{text}.contiguous()", 1.4
+            yield f"{text}.contiguous()", 2.0  # it hides what strides are at fault
 
     def _shifted(self, node: ast.expr) -> Iterator[str]:
         if self.kind(node) in ("int", "INT", ""):
