@@ -8,7 +8,8 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.classes.reach import relu_between
-from kfuzz.contracts.witnesses.relu import BLOCK, empty, launch
+from kfuzz.contracts.witnesses.relu import launch
+from kfuzz.contracts.witnesses.rows import BLOCK, empty
 
 # Bytes of the widest load of one thread.
 VECTOR = 16
