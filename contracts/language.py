@@ -28,6 +28,7 @@ class Probe(StrEnum):
     REVERSED = "reversed"
     ONE_LAST = "one_last"
     OTHER_LAST = "other_last"
+    OUTDATED = "outdated"
     SECOND = "second"
     SECOND_ALONE = "second_alone"
     THIRD = "third"

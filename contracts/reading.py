@@ -138,8 +138,10 @@ def is_friendly(case: Case) -> bool:
 
 T = TypeVar("T")
 
-# Orders of programs other than the usual.
-ORDERS: Final = (Probe.REVERSED, Probe.ONE_LAST, Probe.OTHER_LAST)
+# Orders of programs, and of their accesses, other than the usual.
+ORDERS: Final = (
+    Probe.REVERSED, Probe.OUTDATED, Probe.ONE_LAST, Probe.OTHER_LAST,
+)  # fmt: skip
 
 # Repeats on a GPU, each with what ran meanwhile, in words.
 UNDER_LOAD: Final = {
@@ -554,9 +556,12 @@ def _accesses(evidence: Evidence) -> Iterator[str]:
     for access in accesses(evidence, "race") if orders else ():
         place = f" ({access.line})" if access.line else ""
         memory = access.argument or "memory of its own"  # its shape changes by case
+        done = "store different values to"
+        if {access.access, access.other_access} - {"store", ""}:
+            done = f"{access.access} and {access.other_access}, unordered,"
         yield (
-            f"two programs store different values to one element of {memory}{place}; "
-            "no result depends on it"
+            f"two programs {done} one element of {memory}{place}; no result depends on "
+            "it"
         )
 
 

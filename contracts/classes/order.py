@@ -1,5 +1,7 @@
 """Order: of the data, of programs, of calls."""
 
+from typing import Final
+
 from kfuzz.contracts.classes.precision import failure_at, first_changed
 from kfuzz.contracts.evidence import (
     Batches,
@@ -119,9 +121,7 @@ def _other_bits(evidence: Evidence, probes: tuple[Probe, ...]) -> Failure | None
 
 def _raced(evidence: Evidence) -> Failure | None:
     races = accesses(evidence, "race")
-    if evidence.declaration.determinism == "none" or not races:
-        return None
-    if not agree(evidence, Probe.BASE, Probe.REPEAT):
+    if not races or not agree(evidence, Probe.BASE, Probe.REPEAT):
         return None
     for probe in ORDERS:
         if comparable(evidence, probe):
@@ -175,20 +175,45 @@ def _shows_order(evidence: Evidence, probe: Probe, found: Difference) -> bool:
     """Whether a difference shows that the order matters.
 
     Where the store is stochastic the seed may be the kernel's own: only what the other
-    order makes wrong does.
+    order makes wrong does. So it is where bits are not promised, of what is right.
     """
-    if evidence.declaration.store != "stochastic":
+    if evidence.declaration.promises_bits:
         return True
-    made = comparison(evidence, found.output, probe)
-    return made is not None and bool(made.missed[0][found.index])
+
+    def wrong(probe: Probe) -> bool:
+        made = comparison(evidence, found.output, probe)
+        return made is not None and bool(made.missed[0][found.index])
+
+    right = evidence.declaration.determinism != "none" or not wrong(Probe.BASE)
+    return right and wrong(probe)
+
+
+_DOES: Final = {
+    "load": "loads",
+    "store": "stores to",
+    "atomic": "changes by an atomic",
+}
 
 
 def _described(race: Access) -> str:
-    """Return which programs store to which memory, and where in the source."""
-    place = f", at {race.line}" if race.line else ""
+    """Return which programs meet in which memory, and where in the source."""
+    if race.access == race.other_access == "store" and race.line == race.other_line:
+        place = f", at {race.line}" if race.line else ""
+        return (
+            f"the kernel's programs {race.other} and {race.program} store different "
+            f"values to one element of {race.memory}{place}"
+        )
+    (one, at), (other, there) = (
+        (_DOES.get(access, access), f" at {line}" if line else "")
+        for access, line in (
+            (race.access, race.line),
+            (race.other_access, race.other_line),
+        )
+    )
     return (
-        f"the kernel's programs {race.other} and {race.program} store different "
-        f"values to one element of {race.memory}{place}"
+        f"the kernel's program {race.program} {one} element {race.offset} of "
+        f"{race.memory}{at}, which program {race.other} {other}{there}, and nothing "
+        "orders them"
     )
 
 

@@ -80,6 +80,15 @@ def replay(
             metavar="OUT.py",
         ),
     ] = None,
+    sanitizer: Annotated[
+        str,
+        option(
+            "--sanitizer",
+            "Run the script of one finding on a GPU with Triton's own "
+            "instrumentation: fpsan, gsan, consan or iisan. Needs Triton 3.8.",
+            metavar="MODE",
+        ),
+    ] = "",
     jobs: Annotated[
         int | None,
         shared(
@@ -121,6 +130,16 @@ def replay(
     config = _config(
         project, trust, times=times, device=device, target=target, jobs=jobs
     )
+    if sanitizer:
+        from kfuzz.engine.replay import SANITIZERS, sanitized
+
+        if sanitizer not in SANITIZERS:
+            fix = f"valid: {', '.join(SANITIZERS)}"
+            raise UsageError(f"{sanitizer!r} is none", where="--sanitizer", fix=fix)
+        finding = _only(entries, "--sanitizer")
+        return (
+            ExitCode.VIOLATION if sanitized(finding, config, sanitizer) else ExitCode.OK
+        )
     return _replay(
         entries, config, format, on_known=fail_on == "any", options=project.options
     )
@@ -194,6 +213,20 @@ def _replay(
     return ExitCode.VIOLATION if failing else ExitCode.OK
 
 
+def _only(entries: Sequence[Stored | Problem], name: str) -> Finding:
+    """Return the one finding that a script is for."""
+    if len(entries) != 1:
+        raise UsageError(
+            f"a script holds one finding, {len(entries)} are chosen",
+            where=name,
+            fix="give one id; `kfuzz corpus list` names them",
+        )
+    stored = entries[0]
+    if isinstance(stored, Problem):
+        raise DecodeError(stored.what)
+    return stored.finding
+
+
 def _write_new(
     entries: Sequence[Stored | Problem],
     path: Path,
@@ -204,16 +237,8 @@ def _write_new(
 ) -> ExitCode:
     from kfuzz.report.files import write_new
 
-    if len(entries) != 1:
-        raise UsageError(
-            f"a script holds one finding, {len(entries)} are chosen",
-            where=name,
-            fix="give one id; `kfuzz corpus list` names them",
-        )
-    stored = entries[0]
-    if isinstance(stored, Problem):
-        raise DecodeError(stored.what)
-    text, where = script(stored.finding), f"{name} {path}"
+    finding = _only(entries, name)
+    text, where = script(finding), f"{name} {path}"
     try:
         # Never over what is there: one slip would cost a kernel's source.
         write_new(path, text)
@@ -225,7 +250,7 @@ def _write_new(
         raise UsageError(f"cannot be written: {reason}", where=where) from None
     print_report(
         form,
-        lambda: {"id": stored.finding.id, "script": str(path)},
+        lambda: {"id": finding.id, "script": str(path)},
         lambda: [f"wrote {path}: run it with `python {path}`"],
     )
     return ExitCode.OK

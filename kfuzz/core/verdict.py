@@ -524,8 +524,8 @@ class Access:
         memory: that memory in words, e.g. "x" or "its own float32[4, 4]".
         where: "before" or "after" its elements, "slack" between them,
             "unwritten" (an element that nothing wrote before), "race" (an
-            element that another program wrote) or "elsewhere" (no memory that
-            the launch was given).
+            element that another program accesses too, and one of them writes) or
+            "elsewhere" (no memory that the launch was given).
         distance: elements to the nearest legal one: 1 is one past the end; 0
             where it is an element itself.
         offset: elements from the first element to the one touched, signed.
@@ -533,6 +533,8 @@ class Access:
         program: program id of the first such access; None outside a launch.
         other: program id of the other party of a race, else None.
         line: source of the access, "file.py:41"; "" if unknown.
+        other_access: what the other party of a race did, "" where there is none.
+        other_line: where in the source, "" if unknown.
     """
 
     access: str
@@ -545,6 +547,8 @@ class Access:
     program: tuple[int, int, int] | None = None
     other: tuple[int, int, int] | None = None
     line: str = ""
+    other_access: str = ""
+    other_line: str = ""
 
 
 @dataclass(frozen=True)

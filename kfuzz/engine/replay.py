@@ -1,10 +1,17 @@
 """Replaying stored findings: does it still fail, the same way?"""
 
 import os
+import re
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +26,7 @@ from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.features import needed
 from kfuzz.core.finding import ATEN, Finding
 from kfuzz.core.verdict import ReplayOutcome, State
+from kfuzz.engine import scripts
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.confirm import is_by_chance, process
 from kfuzz.engine.workers.jobs import Halt, Stopped, in_order, processors
@@ -269,6 +277,48 @@ def _require_trusted(module: str, config: ReplayConfig) -> None:
             "project: importing it runs its code",
             fix="if you trust it, give --trust, or name it in targets of [tool.kfuzz]",
         )
+
+
+SANITIZERS: Final = ("fpsan", "gsan", "consan", "iisan")
+"""Modes of Triton's own instrumentation."""
+
+_INSTRUMENTED: Final = (3, 8)
+
+
+def sanitized(finding: Finding, config: ReplayConfig, mode: str) -> int:
+    """Run the script of a finding on a GPU with kernels that Triton instruments.
+
+    What it prints goes where this process prints.
+
+    Returns:
+        The script's exit code.
+
+    Raises:
+        BackendError: if Triton has no instrumentation, or there is no GPU.
+        KfuzzError: if the finding cannot be run, or may not be.
+    """
+    has = version("triton") if find_spec("triton") else "none"
+    if tuple(int(n) for n in re.findall(r"\d+", has)[:2]) < _INSTRUMENTED:
+        raise BackendError(
+            f"--sanitizer {mode} needs Triton 3.8 or later; installed: {has}",
+            fix="pip install 'triton>=3.8'",
+        )
+    backend, _ = resolve(config.device or "cuda")
+    if backend.environment:  # nothing is compiled there
+        raise BackendError(f"--sanitizer {mode} needs a GPU", fix="--device cuda")
+    if not config.target and finding.target.module:
+        _require_trusted(finding.target.module, config)
+    text = scripts.script(replace(finding, device=backend.name), config.target)
+    environment = {**os.environ, "TRITON_INSTRUMENTATION_MODE": mode}
+    with tempfile.TemporaryDirectory(prefix="kfuzz-") as folder:
+        path = Path(folder) / "finding.py"
+        path.write_text(text, encoding="utf-8")
+        # Its shadow of memory needs allocations of its own.
+        wrapper = ["-m", "triton.tools.gsan"] if mode == "gsan" else []
+        command = [sys.executable, *wrapper, str(path)]
+        return subprocess.run(
+            command, cwd=config.root, env=environment, check=False
+        ).returncode
 
 
 def require_operator(finding: Finding, loaded: LoadedKernel) -> None:

@@ -73,6 +73,9 @@ def access_place(access: Access) -> str:
     return f"{link} {tuple_text(access.program)}"
 
 
+_MEANWHILE: Final = {"load": "loads meanwhile", "atomic": "does an atomic meanwhile"}
+
+
 def _memory(access: Access) -> str:
     name = one_line(access.memory or access.argument) or "unknown memory"
     away = counted(abs(access.distance), "element")
@@ -90,12 +93,13 @@ def _memory(access: Access) -> str:
                 f"element at offset {access.offset} of {name}, which is uninitialized"
             )
         case "race":
-            text = f"element at offset {access.offset} of {name}"
-            text += ", where another program"
+            other = "another program"
             if access.other is not None:
-                text = f"{text.removesuffix('another program')}program "
-                text += tuple_text(access.other)
-            text += " stored another value"
+                other = f"program {tuple_text(access.other)}"
+            done = _MEANWHILE.get(access.other_access, "stored another value")
+            text = f"element at offset {access.offset} of {name}, where {other} {done}"
+            if access.other_line:
+                text += f" at {one_line(access.other_line)}"
         case _:
             text = "memory that the launch was not given"
             if access.argument:

@@ -19,6 +19,7 @@ RUNS = {
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
     "real.run": "--seconds 5 --kernels liger_softmax",
+    "planted_races": "--only shift_left rows_reversed_correct --seconds 20",
     "shadow_against_formulas": "--largest 2",
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "

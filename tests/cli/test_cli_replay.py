@@ -1,13 +1,17 @@
 """`kfuzz replay` and `shrink`: which findings, what is said, the exit code."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kfuzz.app import main
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.verdict import State
+from kfuzz.engine import replay as engine_replay
 from kfuzz.engine.config import ReplayOutcome
+from kfuzz.execution.device.backends import named
 from kfuzz.store import files as strict_json
 from kfuzz.store.corpus import Problem, Stored
 from tests.helpers.command_line import Engine, paragraph, stored
@@ -100,6 +104,42 @@ def test_a_damaged_finding_is_handed_on_not_hidden(
         (entry,) = engine.replayed
         assert isinstance(entry, Problem)
         assert entry.path.resolve() == project / "corpus" / one.folder
+
+
+def test_a_sanitizer_needs_a_version_of_triton_and_a_gpu(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = stored(project)
+    assert main(["replay", one.id, "--sanitizer", "asan"]) == ExitCode.USAGE
+    assert "valid: fpsan, gsan, consan, iisan" in paragraph(capsys)
+    monkeypatch.setattr(engine_replay, "version", lambda name: "3.7.1")
+    assert main(["replay", one.id, "--sanitizer", "gsan"]) == ExitCode.NO_BACKEND
+    assert "needs Triton 3.8 or later; installed: 3.7.1" in paragraph(capsys)
+    monkeypatch.setattr(engine_replay, "version", lambda name: "3.10.0")
+    words = ["replay", one.id, "--sanitizer", "gsan", "--device", "interpret"]
+    assert main(words) == ExitCode.NO_BACKEND
+    assert "needs a GPU" in paragraph(capsys)
+
+
+@pytest.mark.parametrize("mode", engine_replay.SANITIZERS)
+def test_a_sanitizer_runs_the_script_with_instrumented_kernels(
+    mode: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, ran = stored(project), []
+
+    def run(command: list[str], **named: Any) -> Any:
+        ran.append((command, named["env"], Path(command[-1]).read_text()))
+        return SimpleNamespace(returncode=1)
+
+    monkeypatch.setattr(engine_replay, "resolve", lambda name: (named("cuda"), ()))
+    monkeypatch.setattr(engine_replay.subprocess, "run", run)
+    monkeypatch.setattr(engine_replay.scripts, "script", lambda f, t: f"{f.device} {t}")
+    words = ["replay", one.id, "--sanitizer", mode, "--target", "b.py::f"]
+    assert main(words) == ExitCode.VIOLATION
+    [(command, environment, text)] = ran
+    assert environment["TRITON_INSTRUMENTATION_MODE"] == mode
+    assert text == "cuda b.py::f"
+    assert ("triton.tools.gsan" in command) == (mode == "gsan")
 
 
 def test_a_script_is_written_once_and_never_over_a_file(

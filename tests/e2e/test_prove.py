@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfuzz.app import main
+from tests.benchmarks.planted_races.kernels import PAIRS
 from tests.e2e.project import HEADER, RIGHT, Project, strict
 
 pytest.importorskip("kfuzz.features")
@@ -60,6 +61,24 @@ def test_without_the_solver_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "z3", None)
     assert main(["prove", "kernels.py"]) == 5
     assert "pip install 'kfuzz[prove]'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(PAIRS), 4))
+def test_no_race_between_programs_is_called_proved(
+    first: int, project: Project
+) -> None:
+    races = f"{ROOT}/tests/benchmarks/planted_races/kernels.py"
+    names = list(PAIRS)[first : first + 4]
+    words = ["--device", "interpret", "--format", "json", "--max-time", "15s"]
+    done = project.kfuzz("prove", *(f"{races}::{name}" for name in names), *words)
+    kernels = strict(done.stdout)["kernels"]
+    assert len(kernels) == len(names)
+    for kernel in kernels:
+        said = answers(kernel)
+        both = {said.get("stores of programs apart", ALL_SIZES)}
+        both.add(said.get("loads apart from other programs' stores", ALL_SIZES))
+        assert both != {ALL_SIZES}, kernel["kernel"]
 
 
 def corners() -> list[tuple[str, str]]:

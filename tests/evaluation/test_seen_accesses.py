@@ -36,6 +36,14 @@ def copy_kernel(x, y, cells, lock, n, MODE: tl.constexpr, BLOCK: tl.constexpr):
         value = tl.where(offs < 0, stale, value)
     if MODE == "scratch":
         tl.store(cells, program.to(tl.float32))
+    if MODE == "late":
+        # What the program before stores, in this order of programs alone.
+        other = tl.load(y + offs - BLOCK, mask=offs >= BLOCK, other=0.0)
+        before = tl.load(x + offs - BLOCK, mask=offs >= BLOCK, other=0.0)
+        value = tl.where(other == before, value, 2.0)
+    if MODE == "looked at":
+        other = tl.load(y + offs - BLOCK, mask=offs >= BLOCK, other=0.0)
+        value = tl.where(offs < 0, other, value)
     if MODE == "equal":
         tl.store(cells, 1.0)
     if MODE == "locked":
@@ -100,6 +108,31 @@ def test_a_race_is_told_that_reverse_order_does_not_show() -> None:
     assert report.failure is not None
     assert (report.failure.contract, report.failure.kind) == ("C-ORD-02", Kind.RACE)
     assert "y[0, 0] = 0 or 1" in report.failure.message
+
+
+@pytest.mark.parametrize("claims", [{}, {"determinism": "none"}])
+def test_a_load_of_what_another_program_stores_is_a_race(
+    claims: dict[str, str],
+) -> None:
+    report = judged("late", **claims)
+    assert report.failure is not None
+    assert (report.failure.contract, report.failure.kind) == ("C-ORD-02", Kind.RACE)
+    told = re.search(
+        r"program \(1, 0, 0\) loads element 0 of .* at .*py:(\d+), which program "
+        r"\(0, 0, 0\) stores to at .*py:(\d+), and nothing orders them$",
+        report.failure.message,
+    )
+    assert told
+    assert told[1] != told[2]
+    [access] = report.failure.accesses
+    assert (access.other_access, access.count) == ("store", 32)
+
+
+def test_a_load_of_which_nothing_comes_is_a_note() -> None:
+    report = judged("looked at")
+    assert report.failure is None
+    [note] = report.notes
+    assert note.startswith("two programs load and store, unordered, one element of ")
 
 
 def test_no_order_is_promised_where_determinism_is_none() -> None:

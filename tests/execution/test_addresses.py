@@ -229,7 +229,8 @@ def test_two_programs_that_store_different_values_race() -> None:
     (found,) = accesses(call, vector(3))
     assert found == Access(
         "store", "", "its own float32[1]", "race", program=(1, 0, 0), other=FIRST,
-        line=line("store_program: race"),
+        line=line("store_program: race"), other_access="store",
+        other_line=line("store_program: race"),
     )  # fmt: skip
 
 
@@ -318,6 +319,25 @@ def unknown_tables(x: Tensor) -> None:
     table = torch.tensor([OUTSIDE.data_ptr(), unseen.data_ptr()])
     kernels.through_table[(1,)](table, 3, BLOCK=4)
     assert unseen.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_descriptor_store_past_the_end_of_a_row_fills_its_sector() -> None:
+    def call(x: Tensor) -> None:
+        target = TensorDescriptor(x, [3, 6], [8, 1], [4, 8])
+        full = TensorDescriptor(torch.ones(3, 8), [3, 8], [8, 1], [4, 8])
+        kernels.given_descriptors[(1,)](full, target)
+
+    def rows(columns: int) -> TensorSpec:
+        axes = ("M", "N")
+        return TensorSpec((3, columns), axes, "float32", strides=(8, 1), values=b"")
+
+    # Of the last row there is nothing beyond its elements.
+    last, others = accesses(call, rows(6))
+    assert (last.access, last.where, last.offset, last.count) == (
+        "store", "after", 22, 2,
+    )  # fmt: skip
+    assert (others.where, others.offset, others.count) == ("slack", 6, 4)
+    assert accesses(call, rows(8)) == ()
 
 
 def descriptors(x: Tensor) -> None:

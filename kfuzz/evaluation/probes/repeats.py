@@ -122,8 +122,7 @@ def with_repeats(evidence: Evidence, calls: CaseCalls) -> Evidence:
     if evidence.acceptance is None or not evidence.base.comparable:
         return evidence
     missed = miss_of(evidence) is not None
-    races = accesses(evidence, "race") and evidence.declaration.determinism != "none"
-    if races:
+    if accesses(evidence, "race"):
         evidence = _with_orders(evidence, calls)
         if _is_told(judge(evidence, calls.classes)[1]):
             return evidence
@@ -152,7 +151,9 @@ def _with_orders(evidence: Evidence, calls: CaseCalls) -> Evidence:
     evidence = evidence.running({Probe.REPEAT: calls.call(evidence.acceptance)})
     for probe in ORDERS:
         reverse = probe is Probe.REVERSED
-        options = Options(reverse=reverse, last=lasts.get(probe))
+        options = Options(
+            reverse=reverse, last=lasts.get(probe), outdated=probe is Probe.OUTDATED
+        )
         evidence = evidence.running(
             {probe: calls.call(evidence.acceptance, options=options)}
         )

@@ -574,6 +574,8 @@ class Options:
         seed: of torch's random generators during the call.
         reverse: in Triton's interpreter, run each launch's programs last first.
         last: in Triton's interpreter, run this program last.
+        outdated: in Triton's interpreter, whether loads that race with a store get what
+            was there before it.
         measuring: where autotuners measure, None where they do not.
         company: on a GPU, what else runs meanwhile.
         stale: on a GPU, whether memory that nobody owns holds what fresh memory does
@@ -583,6 +585,7 @@ class Options:
     seed: int = SEED
     reverse: bool = False
     last: tuple[int, int, int] | None = None
+    outdated: bool = False
     measuring: Measuring | None = None
     company: Company = Company.NONE
     stale: bool = False
@@ -654,7 +657,7 @@ def execute(
     )  # fmt: skip
     with watch(
         reach, reverse=options.reverse, last=options.last, config=asked.config,
-        measuring=options.measuring,
+        measuring=options.measuring, outdated=options.outdated,
     ) as launches:  # fmt: skip
         around_it = surroundings_of(device)
         if around_it is not None:

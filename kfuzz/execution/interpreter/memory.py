@@ -10,10 +10,12 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
+from opcode import opmap
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +26,7 @@ from torch import Tensor
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
 from kfuzz.execution.memory.poison import Poison, poison_word
@@ -241,15 +244,39 @@ Program = tuple[int, int, int]
 _OWN: Final = str(Path(__file__).parents[1]) + os.sep
 
 
-def _line() -> str:
-    """Return the line of the kernel that runs: the innermost of the user's."""
+def _frame() -> FrameType | None:
+    """Return the innermost frame that is the user's: the kernel's."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_OWN, _triton())):
-            return f"{_shown(file)}:{frame.f_lineno}"
+    while frame is not None and not _is_users(frame.f_code):
         frame = frame.f_back
-    return ""
+    return frame
+
+
+@lru_cache(4096)
+def _is_users(code: CodeType) -> bool:
+    return not code.co_filename.startswith((_OWN, _triton()))
+
+
+def _line() -> str:
+    """Return the line of the kernel that runs."""
+    frame = _frame()
+    return "" if frame is None else _line_of(frame.f_code, frame.f_lineno)
+
+
+@lru_cache(4096)
+def _line_of(code: CodeType, number: int) -> str:
+    return f"{_shown(code.co_filename)}:{number}"
+
+
+def _is_used() -> bool:
+    """Whether the kernel uses what the call that it is in returns."""
+    frame = _frame()
+    if frame is None:
+        return True
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while at < len(code) and code[at] == 0:  # room for what Python notes of a call
+        at += 2
+    return at >= len(code) or code[at] != opmap["POP_TOP"]
 
 
 @cache
@@ -286,181 +313,6 @@ def _distances(
     return np.zeros(offsets.shape, np.int64)
 
 
-# Stores of two programs to one element that nothing orders.
-#
-# The interpreter runs the programs of a launch one after the other. What would order
-# them on a GPU too are atomics: one on an address comes after those that earlier
-# programs did there, and after all that these programs had stored by then. Whatever
-# the semantics asked for, atomics are taken to order: rather miss a race than report
-# a lock.
-
-Bytes = NDArray[np.uint8]
-
-_NARROW: Final = 32
-"""Atomics on more addresses at once are taken for atomics on the whole region."""
-
-_MOST_UNITS: Final = 1 << 26
-"""Regions of more units are not followed: their stamps would take 256 MiB."""
-
-
-class _Stamps:
-    """Per unit of a region when it was last stored to, 0 where never."""
-
-    def __init__(self, region: Region, unit: int) -> None:
-        self.unit = unit
-        self.times = np.zeros(-(-(region.high - region.low) // unit), np.int32)
-
-
-class Races:
-    """Follows the stores and atomics of one launch.
-
-    Args:
-        programs: how many programs the launch runs.
-    """
-
-    def __init__(self, programs: int) -> None:
-        self._programs = programs
-        self._now = 0
-        self._starts: list[int] = []
-        self._stamps: dict[Region, _Stamps] = {}
-        # What each atomic's address orders: per program, in the order of
-        # execution, up to when its stores come before.
-        self._clocks: dict[int | Region, NDArray[np.int32]] = {}
-        self._known = np.zeros(programs, np.int32)
-
-    @property
-    def possible(self) -> bool:
-        """Whether there are programs to race."""
-        return self._programs > 1
-
-    def next_program(self) -> None:
-        """Let another program begin."""
-        self._now += 1
-        self._starts.append(self._now)
-        if self._clocks:
-            self._known = np.zeros(self._programs, np.int32)
-
-    def store(
-        self,
-        region: Region,
-        offsets: Indices,
-        stored: Bytes,
-        current: Callable[[Flags], Bytes],
-    ) -> list[tuple[Flags, int]]:
-        """Record a plain store, before it is carried out.
-
-        Args:
-            region: where.
-            offsets: byte offsets in it.
-            stored: the bytes, [stores, size].
-            current: returns the bytes that the selected elements hold, alike.
-
-        Returns:
-            Per program that stored other bits there, without an order between
-            the two: which stores, and its number in the order of execution.
-        """
-        stamps = self._stamps_of(region, offsets, stored.shape[1])
-        if stamps is None:
-            return []
-        self._now += 1
-        units = _units(offsets, stored.shape[1], stamps.unit)
-        found = []
-        if len(self._starts) > 1:
-            times = stamps.times[units]
-            older = (times > 0) & (times < self._starts[-1])
-            suspects: Flags = np.any(older, axis=1)
-            if suspects.any():
-                found = self._unordered(
-                    suspects, times, older, stored, current(suspects)
-                )
-        stamps.times[units] = self._now
-        return found
-
-    def atomic(self, region: Region, offsets: Indices, size: int) -> None:
-        """Record an atomic: it orders programs, and takes over its elements."""
-        if not self.possible:
-            return
-        stamps = self._stamps.get(region)
-        if stamps is not None:
-            stamps = self._stamps_of(region, offsets, size)
-            assert stamps is not None
-            stamps.times[_units(offsets, size, stamps.unit)] = 0
-        addresses = np.unique(offsets) + region.low
-        keys: list[int | Region]
-        if addresses.size > _NARROW:
-            self.acquire(
-                a
-                for a in self._clocks
-                if a is region or (isinstance(a, int) and region.low <= a < region.high)
-            )
-            keys = [region]
-        else:
-            keys = [int(a) for a in addresses]
-            self.acquire([region, *keys])
-        self._now += 1
-        number = len(self._starts) - 1
-        clock = self._known.copy()
-        clock[number] = self._now
-        for key in keys:
-            before = self._clocks.get(key)
-            self._clocks[key] = clock if before is None else np.maximum(before, clock)
-
-    def read(self, address: int) -> None:
-        """Record a load of one element: what polls an atomic's result follows it."""
-        self.acquire([address])
-
-    def acquire(self, keys: Iterable[int | Region]) -> None:
-        """Come after what the given addresses and regions order."""
-        for key in keys:
-            if key in self._clocks:
-                np.maximum(self._known, self._clocks[key], out=self._known)
-
-    def _unordered(
-        self,
-        suspects: Flags,
-        times: NDArray[np.int32],
-        older: Flags,
-        stored: Bytes,
-        held: Bytes,
-    ) -> list[tuple[Flags, int]]:
-        times, older, stored = times[suspects], older[suspects], stored[suspects]
-        shape = (*times.shape, -1)
-        differs = (stored.reshape(shape) != held.reshape(shape)).any(2)
-        starts = np.array(self._starts, np.int32)
-        owners = np.searchsorted(starts, times, side="right") - 1
-        racy = older & differs & (times > self._known[np.maximum(owners, 0)])
-        places = np.flatnonzero(suspects)
-        found = []
-        for owner in np.unique(owners[racy]):
-            flags = np.zeros(suspects.shape, np.bool_)
-            flags[places[(racy & (owners == owner)).any(1)]] = True
-            found.append((flags, int(owner)))
-        return found
-
-    def _stamps_of(self, region: Region, offsets: Indices, size: int) -> _Stamps | None:
-        """Return the stamps of a region in units that divide these stores."""
-        unit = size if not (offsets % size).any() else 1
-        stamps = self._stamps.get(region)
-        if stamps is None:
-            if (region.high - region.low) // unit > _MOST_UNITS:
-                return None
-            stamps = self._stamps[region] = _Stamps(region, unit)
-        elif unit < stamps.unit:
-            stamps.times = np.repeat(stamps.times, stamps.unit // unit)
-            stamps.unit = unit
-        return stamps
-
-
-def _units(offsets: Indices, size: int, unit: int) -> Indices:
-    """Return the units that each store covers, [stores, units of one]."""
-    steps: Indices = np.arange(size // unit)
-    return (offsets // unit)[:, None] + steps
-
-
-LOAD: Final = "load"
-STORE: Final = "store"
-ATOMIC: Final = "atomic"
-
 _MOST_POLLS: Final = 10_000
 """So many loads or atomics of one element that all give the same, with no other
 access between them, are a wait. Counted, not timed: a busy machine changes nothing."""
@@ -477,22 +329,25 @@ class AddressCheck:
 
     Args:
         reach: what the launches may touch.
+        outdated: whether loads that race with a store get what was there before it.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
         origin: address that the pointers in use were computed from, if known.
         casts: whether an integer became a pointer in this launch.
+        volatile: whether what is carried out now is a volatile load.
     """
 
-    def __init__(self, reach: Reach) -> None:
-        self.atomic = False
+    def __init__(self, reach: Reach, *, outdated: bool = False) -> None:
+        self._outdated = outdated
+        self.atomic = self.volatile = False
         self.origin: int | None = None
         self.casts = False
         self._reach = reach
-        # One per line, kind of access, memory and place there.
-        self._entries: dict[tuple[str, str, str, str], Access] = {}
+        # One per line, kind of access, memory, place there, and other line of a race.
+        self._entries: dict[tuple[str, str, str, str, str], Access] = {}
         self._regions = Regions(())
-        self._races = Races(1)
+        self._races = RaceLog(1)
         self._order: list[Program] = []
         self._programs = 1
         self._polled: tuple[int, bytes] | None = None
@@ -506,14 +361,14 @@ class AddressCheck:
         """Begin a launch."""
         launched = [t for a in arguments for t in tensors_in(a)]
         self._regions = self._reach.regions(launched)
-        self._races, self._order = Races(programs), []
+        self._races, self._order = RaceLog(programs, history=self._outdated), []
         self._programs = programs
         self.casts, self.origin, self.atomic = False, None, False
 
     def program(self, index: Program) -> None:
         """Begin a program of the launch."""
+        self._races.ended(len(self._order) - 1)
         self._order.append(index)
-        self._races.next_program()
         self._polled = None
 
     def polled(self, ptrs: Array, result: Array) -> None:
@@ -544,9 +399,12 @@ class AddressCheck:
         if region is not None and not self.atomic:
             writes = region.writes
             if writes is None or writes.complete:
-                if ptrs.size == 1:
-                    self._races.read(int(ptrs.item()))
-                return native.load(ptrs, mask, other, dtype)
+                self._loaded(region, ptrs, mask, size)
+                result = native.load(ptrs, mask, other, dtype)
+                if self._outdated:
+                    live = _shaped(mask, ptrs.shape)
+                    result = self._before(region, ptrs, live, result)
+                return result
         live = _shaped(mask, ptrs.shape)
         access = ATOMIC if self.atomic else LOAD
         pieces, bad = self._pieces(ptrs, live, size, access, region)
@@ -556,11 +414,13 @@ class AddressCheck:
             result = np.array(native.load(ptrs, live & ~bad, other, dtype))
             result[bad] = self._poison(np.dtype(dtype))
         for piece, lanes, offsets in pieces:
-            if self.atomic:
-                self._races.atomic(piece, offsets, size)
-            elif piece.writes is not None and not piece.writes.complete:
+            self._loaded(piece, ptrs, lanes, size)
+            if self._outdated:
+                result = self._before(piece, ptrs, lanes, result)
+            writes = None if self.atomic else piece.writes
+            if writes is not None and not writes.complete:
                 found = _bytes(result[lanes], size)
-                missing = piece.writes.missing(offsets, size, found)
+                missing = writes.missing(offsets, size, found)
                 if missing.any():
                     self._record(access, piece, "unwritten", offsets[missing])
         return result
@@ -577,7 +437,7 @@ class AddressCheck:
             if piece.writes is not None:
                 piece.writes.mark(offsets, size)
             if self.atomic:
-                self._races.atomic(piece, offsets, size)
+                self._met(piece, offsets, size)
             elif self._races.possible:
                 self._plain_store(native, ptrs, values, piece, lanes, offsets)
         return native.store(ptrs, values, mask if bad is None else live & ~bad)
@@ -614,7 +474,7 @@ class AddressCheck:
         for piece, _, offsets in pieces:
             if piece.writes is not None:
                 piece.writes.mark(offsets, size)
-            self._races.atomic(piece, offsets, size)
+            self._met(piece, offsets, size)
         return bad
 
     def _covering(self, ptrs: Array, size: int) -> Region | None:
@@ -693,19 +553,54 @@ class AddressCheck:
         lanes: Flags,
         offsets: NDArray[np.int64],
     ) -> None:
-        size = values.dtype.itemsize
-        stored = _bytes(_shaped(values, ptrs.shape)[lanes], size)
+        word = np.dtype(f"u{values.dtype.itemsize}")
+        stored = np.ascontiguousarray(_shaped(values, ptrs.shape)[lanes]).view(word)
+        at = ptrs[lanes]
+        held = native.load(
+            at, np.ones(at.shape, np.bool_), np.zeros(at.shape, word), word
+        )
+        program = len(self._order) - 1
+        self._raced(
+            STORE, region,
+            self._races.store(region, program, offsets, stored, held, _line()),
+        )  # fmt: skip
 
-        def current(selected: Flags) -> NDArray[np.uint8]:
-            word = np.dtype(f"u{size}")
-            at = ptrs[lanes][selected]
-            none = np.zeros(at.shape, word)
-            held = native.load(at, np.ones(at.shape, np.bool_), none, word)
-            return _bytes(held, size)
+    def _loaded(self, region: Region, ptrs: Array, mask: Any, size: int) -> None:
+        """Log a load for its races."""
+        if self._races.possible:
+            races = self._races.load(
+                region, len(self._order) - 1, ptrs, mask, size, _line(),
+                ordering=self.atomic or self.volatile,
+            )  # fmt: skip
+            self._raced(LOAD, region, races)
 
-        for flags, number in self._races.store(region, offsets, stored, current):
-            other = self._order[number]
-            self._record(STORE, region, "race", offsets[flags], other)
+    def _before(self, region: Region, ptrs: Array, live: Flags, result: Array) -> Array:
+        """Return the result of a load as it may be before the stores it races with.
+
+        What is polled is seen in the end.
+        """
+        again = ptrs.size == 1 and self._polled and self._polled[0] == int(ptrs.item())
+        if not self._races.possible or self.atomic or self.volatile or again:
+            return result
+        offsets = (ptrs[live] - np.uint64(region.low)).view(np.int64)
+        held = _bytes(result[live], result.dtype.itemsize)
+        made = np.array(result)
+        before = self._races.before(region, len(self._order) - 1, offsets, held)
+        made[live] = before.reshape(-1).view(result.dtype)
+        return made
+
+    def _met(self, region: Region, offsets: Indices, size: int) -> None:
+        """Log an atomic for its races."""
+        if self._races.possible:
+            races = self._races.atomic(
+                region, len(self._order) - 1, offsets, size, _line(),
+                acquires=_is_used(),
+            )  # fmt: skip
+            self._raced(ATOMIC, region, races)
+
+    def _raced(self, access: str, region: Region, races: Iterable[Race]) -> None:
+        for race in races:
+            self._record(access, region, "race", race.offsets, race)
 
     def _record(
         self,
@@ -713,7 +608,7 @@ class AddressCheck:
         region: Region | None,
         where: str,
         offsets: NDArray[np.int64],
-        other: Program | None = None,
+        race: Race | None = None,
     ) -> None:
         """Record what one operation of the running kernel does to one region.
 
@@ -722,7 +617,7 @@ class AddressCheck:
             region: memory concerned; None where there is none.
             where: as `Access.where` says.
             offsets: byte offsets from the region's first byte, one per lane.
-            other: the other party of a race.
+            race: with whom, if it is one.
         """
         count = int(np.unique(offsets).size)
         argument, memory, offset, distance = "", "memory it was not given", 0, 0
@@ -732,20 +627,22 @@ class AddressCheck:
             nearest = int(distances.argmin())
             distance = int(distances[nearest])
             offset = int(offsets[nearest]) // region.itemsize
+        program, other, by, at = self._order[-1] if self._order else None, None, "", ""
+        if race is not None:
+            program, other = self._order[race.program], self._order[race.other]
+            by, at = race.access, race.line
         line = _line()
-        program = self._order[-1] if self._order else None
+        key = line, access, memory, where, f"{by} {at}"
         known = self._entries.setdefault(
-            (line, access, memory, where),
+            key,
             Access(
                 access, argument, memory, where, distance, offset, 0, program, other,
-                line,
+                line, by, at,
             ),
         )  # fmt: skip
         if distance < known.distance:
             known = replace(known, distance=distance, offset=offset)
-        self._entries[line, access, memory, where] = replace(
-            known, count=known.count + count
-        )
+        self._entries[key] = replace(known, count=known.count + count)
 
     def _poison(self, dtype: np.dtype[Any]) -> Any:
         """Return the poison of a NumPy dtype as one of its elements."""
@@ -791,6 +688,7 @@ _ATOMICS: Final = (
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
+_SECTOR: Final = 16
 # What is checked of the native part, and which of its arguments are the pointers.
 _POINTERS: Final = {"load": 0, "store": 0, "atomic_rmw": 1, "atomic_cas": 0}
 
@@ -817,6 +715,10 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
         wrap(builder, names, partial(_operation, handle, current, atomic))
+    wrap(
+        builder, ("create_descriptor_store",),
+        lambda original: _in_sectors(original, handle),
+    )  # fmt: skip
     for name in _BLOCKS:
         wrap(getattr(module, name, None), ("materialize_pointers",), _materialized)
     patches.set(module, "_implicit_cvt", _converted(module._implicit_cvt, handle))
@@ -906,6 +808,7 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
             return original(builder, *operands, **named)
         outer = check.atomic, check.origin
         check.atomic, check.origin = outer[0] or atomic, _origin(operands, handle)
+        check.volatile = named.get("is_volatile", operands[-1]) is True
         try:
             return original(builder, *operands, **named)
         finally:
@@ -925,6 +828,23 @@ def _materialized(original: Any) -> Any:
         return pointers, mask
 
     return materialize_pointers
+
+
+def _in_sectors(original: Any, handle: Any) -> Any:
+    """Store through a descriptor as a GPU does: whole sectors, not elements.
+
+    On an H100 a block that passes the end of a row writes up to the next 16-byte
+    boundary (Triton's issue 11583); base and strides are multiples of that.
+    """
+
+    def create_descriptor_store(builder: Any, block: Any, *operands: Any) -> Any:
+        size = block.base.dtype.element_ty.primitive_bitwidth // 8
+        columns, wide = block.shape[-1], copy(block)
+        whole = -(-columns.data * size // _SECTOR) * _SECTOR // size
+        wide.shape = [*block.shape[:-1], handle(whole, columns.dtype)]
+        return original(builder, wide, *operands)
+
+    return create_descriptor_store
 
 
 def _converted(original: Any, handle: Any) -> Any:

@@ -259,6 +259,7 @@ def watch(
     last: Program | None = None,
     config: int = 0,
     measuring: tuning.Measuring | None = None,
+    outdated: bool = False,
 ) -> Iterator[Launches]:
     """Correct the interpreter while the block runs, and check what it does.
 
@@ -272,9 +273,10 @@ def watch(
         config: of `@triton.autotune` this configuration runs, modulo their number:
             nothing is timed.
         measuring: have autotuners measure in this block, and come to that one.
+        outdated: have loads that race with a store get what was there before it.
     """
     global _current
-    check = None if reach is None else AddressCheck(reach)
+    check = None if reach is None else AddressCheck(reach, outdated=outdated)
     outer = _current
     _current = Launches(
         check=check, reverse=reverse, last=last, tuned=config, measuring=measuring

@@ -381,9 +381,9 @@ class Launch:
 
     @property
     def vacuous(self) -> bool:
-        """Whether no program runs, and there is no element that one would store."""
+        """Whether no program runs, and no result has an element for one to store."""
         tensors = [a for a in self.arguments.values() if isinstance(a, TensorArgument)]
-        return 0 in self.grid and all(0 in a.shape for a in tensors)
+        return 0 in self.grid and all(0 in a.shape for a in tensors if a.output)
 
     @property
     def constants(self) -> tuple[tuple[str, str], ...]:

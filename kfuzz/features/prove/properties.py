@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
+from itertools import combinations_with_replacement as pairs
+from itertools import product
 from operator import mul
 from typing import Any, Final
 
@@ -526,6 +528,7 @@ class Property(StrEnum):
     LOADS = "loads in bounds"
     STORES = "stores in bounds"
     APART = "stores of programs apart"
+    UNSEEN = "loads apart from other programs' stores"
     COVERED = "results stored whole"
     INT32 = "no 32-bit overflow"
     HINTS = "hints true"
@@ -547,6 +550,7 @@ class Verdict:
 
 
 PROVED: Final = Verdict(Reply.PROVED)
+Numbered = tuple[int, Access]
 
 
 class Prover:
@@ -615,7 +619,18 @@ class Prover:
             case Property.STORES:
                 return self._bounds(STORE, ATOMIC)
             case Property.APART:
-                return self._apart()
+                stores = list(self._accesses(STORE, ATOMIC))
+                if all(access.kind == ATOMIC for _, access in stores):
+                    return None
+                why = "stores of two programs may be to one element"
+                return self._apart(stores, pairs(stores, 2), why)
+            case Property.UNSEEN:
+                stores = list(self._accesses(STORE, ATOMIC))
+                loads = list(self._accesses(LOAD))
+                if not loads:
+                    return None
+                why = "a program may load what another one stores"
+                return self._apart(stores, product(stores, loads), why)
             case Property.INT32:
                 return self._overflow()
         return self._hints()
@@ -765,30 +780,38 @@ class Prover:
             span=poly(layout.span),
         )
 
-    def _apart(self) -> Verdict | None:
-        stores = list(self._accesses(STORE, ATOMIC))
-        if all(access.kind == ATOMIC for _, access in stores):
-            return None
-        for place, (number, access) in enumerate(stores):
+    def _apart(
+        self, stores: Sequence[Numbered], both: Iterable[tuple[Numbered, Numbered]],
+        why: str,
+    ) -> Verdict:  # fmt: skip
+        """Return whether no two accesses of different programs meet.
+
+        Args:
+            stores: all of them: where they may be elsewhere nothing is known.
+            both: the pairs.
+            why: what is to be said where they may meet.
+        """
+        for number, access in stores:
             safe = self._access(number, access)
             if safe.reply is not Reply.PROVED:
                 return replace(safe, reply=Reply.UNKNOWN)
-            for other, second in stores[place:]:
-                if access.kind == second.kind == ATOMIC:
-                    continue
-                if access.base != second.base and (
-                    (access.base, second.base) not in self._relations.shared
-                ):
-                    continue
-                self._access(other, second)
-                reply = self._pair(number, access, other, second)
-                if reply is not Reply.PROVED:
-                    why = "stores of two programs may be to one element"
-                    return Verdict(reply, second.line, why)
+        layouts, shared = self._relations.layouts, self._relations.shared
+        for (number, access), (other, second) in both:
+            if access.kind == second.kind == ATOMIC:
+                continue
+            known = access.base != second.base and layouts.get(second.base)
+            if known and (access.base, second.base) not in shared:
+                continue
+            safe = self._access(other, second)
+            if safe.reply is not Reply.PROVED:
+                return replace(safe, reply=Reply.UNKNOWN)
+            reply = self._pair(number, access, other, second)
+            if reply is not Reply.PROVED:
+                return Verdict(reply, second.line, why)
         return PROVED
 
     def _pair(self, number: int, one: Access, other: int, two: Access) -> Reply:
-        """Return whether two stores of different programs are to different elements."""
+        """Return whether accesses of different programs are to different elements."""
         first, second = self._fitting.get(number), self._fitting.get(other)
         same = equal(one.offset, _second.poly(two.offset))
         alike = first and second and one.base == two.base and first[0] == second[0]

@@ -742,6 +742,7 @@ REFUTING: Final = {
     "loads in bounds": _ENDS | {Kind.READ_OUTSIDE},
     "stores in bounds": _ENDS | {Kind.WRITE_OUTSIDE},
     "stores of programs apart": frozenset({Kind.RACE}),
+    "loads apart from other programs' stores": frozenset({Kind.RACE}),
     "results stored whole": frozenset({Kind.UNWRITTEN}),
     "no 32-bit overflow": _OUTSIDE | VALUE_KINDS,
     "hints true": _OUTSIDE | VALUE_KINDS,

@@ -37,9 +37,10 @@ def prove(
     """Prove that Triton kernels stay in bounds, do not race and do not overflow.
 
     From Triton's IR and the launches that the wrapper makes, for all sizes at once:
-    loads and stores in bounds, stores of programs apart, results stored whole, no
-    32-bit overflow, hints true. A counterexample is run; where it fails, it is a
-    finding like any other. Needs the extra: pip install 'kfuzz[prove]'.
+    loads and stores in bounds, stores of programs apart, loads apart from other
+    programs' stores, results stored whole, no 32-bit overflow, hints true. A
+    counterexample is run; where it fails, it is a finding like any other. Needs the
+    extra: pip install 'kfuzz[prove]'.
 
     Exit codes: 0 nothing is refuted (what is not proved is printed as open), 1 a
     counterexample fails, 2 usage, 3 internal error, 4 no kernel, 5 no solver, or the

@@ -1,8 +1,10 @@
 """What is proved of small kernels, and what is not: from their IR and launches."""
 
+from dataclasses import replace
+
 import pytest
 
-from kfuzz.execution.launches.capture import Launch
+from kfuzz.execution.launches.capture import Launch, TensorArgument
 from kfuzz.features.prove.fitting import Fit
 from kfuzz.features.prove.ir.graph import graph_of
 from kfuzz.features.prove.ir.ttir import read
@@ -37,7 +39,7 @@ def verdicts(
 def test_a_masked_copy_is_proved_whole() -> None:
     found = verdicts(copy_ir(), CONTIGUOUS)
     assert set(found.values()) == {Reply.PROVED}
-    assert len(found) == 5
+    assert len(found) == 6
 
 
 def test_a_mask_that_lets_one_more_through_is_refuted() -> None:
@@ -56,6 +58,40 @@ def test_programs_that_overlap_are_refuted() -> None:
     found = verdicts(copy_ir(block=32), CONTIGUOUS)
     assert found[Property.STORES] is Reply.PROVED
     assert found[Property.APART] is Reply.REFUTED
+
+
+def in_place(at: str = "%offs") -> str:
+    """Return the IR of a copy of y to itself, from other places."""
+    text = copy_ir().replace("tt.splat %x", "tt.splat %y")
+    return text.replace("tt.addptr %xs, %offs", f"tt.addptr %xs, {at}")
+
+
+def test_programs_that_overwrite_what_they_alone_load_are_proved() -> None:
+    found = verdicts(in_place(), CONTIGUOUS)
+    assert found[Property.UNSEEN] is Reply.PROVED
+    assert found[Property.APART] is Reply.PROVED
+
+
+def test_an_in_place_shift_is_refuted_though_its_stores_are_apart() -> None:
+    next_ = """%one = arith.constant dense<1> : tensor<64xi64> loc(#loc3)
+    %next = arith.addi %offs, %one : tensor<64xi64> loc(#loc3)
+    %mask = arith.cmpi slt, %next, %ns : tensor<64xi64> loc(#loc3)"""
+    text = in_place("%next").replace(
+        "%mask = arith.cmpi slt, %offs, %ns : tensor<64xi64> loc(#loc3)", next_
+    )
+    found = verdicts(text, CONTIGUOUS)
+    assert found[Property.APART] is Reply.PROVED
+    assert found[Property.UNSEEN] is Reply.REFUTED
+
+
+def test_arguments_that_may_be_one_are_open() -> None:
+    same = []
+    for made in CONTIGUOUS:
+        x = made.arguments["x"]
+        assert isinstance(x, TensorArgument)
+        x = replace(x, storage=1)
+        same.append(replace(made, arguments={**made.arguments, "x": x}))
+    assert verdicts(copy_ir(), same)[Property.UNSEEN] is not Reply.PROVED
 
 
 def test_elements_between_blocks_are_missed() -> None:
@@ -86,6 +122,15 @@ def test_strides_in_64_bits_are_proved_whatever_they_are() -> None:
 def test_a_grid_that_is_too_small_leaves_elements() -> None:
     short = [launch(n, programs=max(n // 64, 1)) for n in SIZES]
     assert verdicts(copy_ir(), short)[Property.COVERED] is not Reply.PROVED
+
+
+def test_no_program_is_no_fault_where_no_result_has_an_element() -> None:
+    none = replace(launch(0, extra=3), grid=(0, 1, 1))
+    y = none.arguments["y"]
+    assert isinstance(y, TensorArgument)
+    assert not none.vacuous
+    weight = replace(y, output=False)
+    assert replace(none, arguments={**none.arguments, "y": weight}).vacuous
 
 
 @pytest.mark.parametrize(
