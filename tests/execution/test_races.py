@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.execution.calls.results import Invocation, Options, execute
-from kfuzz.execution.interpreter import races
+from kfuzz.execution.interpreter import races, vectorised
 from kfuzz.execution.interpreter.races import RaceLog
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.memory.poison import Poison
@@ -77,6 +77,21 @@ def test_a_result_depends_on_each_of_them(name: str) -> None:
     orders: list[dict[str, Any]] = [{"reverse": True}, {"outdated": True}]
     orders += [{"last": first.program}, {"last": first.other}]
     assert any(differs(pair, order) for order in orders)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_programs_at_once_leave_what_they_leave_one_after_the_other(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, found = PAIRS[name], []
+    for least in (2, 1 << 40):
+        monkeypatch.setattr(vectorised, "LEAST_PROGRAMS", least)
+        monkeypatch.setattr(vectorised, "_skipped", {})
+        found.append([
+            (made.accesses, {n: y.numpy().tobytes() for n, y in made.outputs.items()})
+            for made in (run(pair, race=race) for race in (True, False))
+        ])  # fmt: skip
+    assert found[0] == found[1]
 
 
 def differs(pair: Pair, order: dict[str, Any]) -> bool:

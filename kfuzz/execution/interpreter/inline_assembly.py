@@ -18,6 +18,7 @@ import numpy as np
 
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.language import NoForm
+from kfuzz.execution.interpreter.programs import array
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INSTRUCTION: Final = re.compile(r"(?:@(!?)([\w$%]+) )?([\w.:]+)(?: (.*))?")
@@ -180,14 +181,14 @@ class _Machine:
         if dtype.kind != "f":
             if operation in ("div", "rcp"):
                 raise _unknown(line)
-            return np.asarray(function(*operands)).astype(dtype)
+            return array(function(*operands)).astype(dtype)
         fused_in_64 = operation == "fma" and dtype.itemsize > 4  # rounds once
         if fused_in_64 or operation in ("and", "or", "xor", "not", "shl", "shr"):
             raise _unknown(line)
         if operation in ("mov", "neg", "abs", "min", "max"):
             return function(*operands)
         wide = (operand.astype(np.float64) for operand in operands)
-        return np.asarray(function(*wide)).astype(dtype)
+        return array(function(*wide)).astype(dtype)
 
     def _predicate(self, name: str) -> Any:
         found = self.registers.get(name)

@@ -6,13 +6,15 @@ They surface as errors about something else; none is evidence against a kernel.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from dataclasses import replace
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.programs import array
 
 
 class NoForm(NotImplementedError):
@@ -70,9 +72,11 @@ def explanation(error: BaseException, *, interpreted: bool = True) -> str:
 # all of triton.language; for each block it makes a table of all dtypes. What comes of
 # it is the same each time. Keeping it costs less than it saves, and pays for checks.
 
-# The builtins of a module or class, by it and its number of attributes: the interpreter
-# adds some, and so may others.
-_builtins: dict[tuple[Any, int], list[str]] = {}
+# Of modules and classes, by them and their number of attributes (the interpreter adds
+# some, and so may others): the names of builtins, what they are, and what stands for
+# each in a launch; None where something did already.
+_StandIns = list[tuple[str, Any, Any]]
+_builtins: dict[tuple[Any, int], _StandIns] = {}
 
 
 def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -89,21 +93,6 @@ def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return found
 
     return np_dtype
-
-
-def _names(module: Any, pkg: Any) -> list[str]:
-    """Return what is a builtin, or stands for one already."""
-    key = pkg, len(vars(pkg))
-    found = _builtins.get(key)
-    if found is None:
-        is_builtin = module.tl.core.is_builtin
-        found = _builtins[key] = [
-            name
-            for name, member in inspect.getmembers(pkg)
-            if is_builtin(member)
-            or getattr(member, "__module__", None) == module.__name__
-        ]
-    return found
 
 
 # What kernels see of Triton's language, by whatever name they have it.
@@ -138,6 +127,10 @@ def install(module: Any, patches: Patches) -> None:
         patches: takes what is replaced.
     """
     names = _Names(module)
+    options = module.interpreter_builder.options
+    if not options.debug:  # what checks sums for overflow is computed for nothing
+        kept = replace(options, sanitize_overflow=False)
+        patches.set(module.interpreter_builder, "options", kept)
     patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
     patches.set(module, "_patch_builtin", names.patch_builtin)
     patches.set(module, "_patch_lang", names.patch_lang)
@@ -182,10 +175,29 @@ class _Names:
             if id(pkg) in self._patched:
                 return
             self._patched[id(pkg)] = pkg
-        for name in _names(self._module, pkg):
+        is_builtin = self._tl.core.is_builtin
+        for name, known, stand_in in self._stand_ins(pkg, builder):
             member = getattr(pkg, name)
-            if self._tl.core.is_builtin(member):
+            if member is known:
+                scope.set_attr(pkg, name, stand_in)
+            elif is_builtin(member):
                 self._patch_attr(pkg, name, member, builder, scope)
+
+    def _stand_ins(self, pkg: Any, builder: Any) -> _StandIns:
+        """Return what is a builtin, or stands for one already."""
+        key = pkg, len(vars(pkg))
+        found = _builtins.get(key)
+        if found is None:
+            found = _builtins[key] = []
+            taker = SimpleNamespace(set_attr=lambda *made: taken.append(made[-1]))
+            for name, member in inspect.getmembers(pkg):
+                if self._tl.core.is_builtin(member):
+                    taken: list[Any] = []
+                    self._patch_attr(pkg, name, member, builder, taker)
+                    found.append((name, member, taken[0]))
+                elif getattr(member, "__module__", None) == self._module.__name__:
+                    found.append((name, None, None))
+        return found
 
     def patch_lang(self, fn: Any) -> Any:
         """Patch what a function sees that runs in a launch, if that is still to do."""
@@ -340,4 +352,4 @@ def number(value: Any) -> int:
     """Return a whole number that may be a constexpr or a tensor of one element."""
     value = getattr(value, "value", value)
     handle = getattr(value, "handle", None)
-    return int(value) if handle is None else int(np.asarray(handle.data).squeeze())
+    return int(value) if handle is None else int(array(handle.data).squeeze())

@@ -21,6 +21,7 @@ import torch
 
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.language import NoForm
+from kfuzz.execution.interpreter.programs import array, elementwise, one_by_one
 
 Function = Callable[..., Any]
 
@@ -50,7 +51,7 @@ def install(module: Any, patches: Patches) -> None:
             )
         data = function(*(operand.data for operand in operands))
         wanted = module._get_np_dtype(result.scalar)
-        return handle(np.asarray(data).astype(wanted), result.scalar)
+        return handle(array(data).astype(wanted), result.scalar)
 
     patches.set(
         module.InterpreterBuilder,
@@ -102,7 +103,7 @@ def _of_torch(function: Function) -> Function:
             given = (torch.from_numpy(np.array(o, np.float64)) for o in operands)
             return function(*given).numpy()
 
-    return computed
+    return one_by_one(computed)  # its vectors end in scalars, which may differ
 
 
 def _each(function: Callable[..., float], at_pole: float = math.nan) -> Function:
@@ -116,7 +117,7 @@ def _each(function: Callable[..., float], at_pole: float = math.nan) -> Function
         except ValueError:
             return at_pole
 
-    return np.vectorize(guarded, otypes=[np.float64])
+    return elementwise(np.vectorize(guarded, otypes=[np.float64]))
 
 
 def _sinpi(x: Any) -> Any:
@@ -231,7 +232,7 @@ def _bits(function: Callable[[int, int], int]) -> Function:
         made = [function(int(n), wide) for n in x.view(unsigned).ravel()]
         return np.array(made, unsigned).reshape(x.shape).view(x.dtype)
 
-    return computed
+    return elementwise(computed)
 
 
 def _exact(function: Function) -> Function:
@@ -244,7 +245,7 @@ def _exact(function: Function) -> Function:
         unsigned = np.dtype(f"u{kind.itemsize}")
         return (result % modulus).astype(unsigned).view(kind)
 
-    return computed
+    return elementwise(computed)
 
 
 def _high(wide: int) -> Function:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.programs import array
 
 Array = NDArray[Any]
 
@@ -183,7 +184,7 @@ class _Operations:
         if name != "bf16":
             self._no_code(op.__name__, name)
         left, right = widen(lhs.data), widen(rhs.data)
-        result = np.asarray(op(left, right))
+        result = array(op(left, right))
         if result.dtype == np.bool_:
             return self._handle(result, self._module.tl.int1)
         result = _signed_zeros(op, left, right, result)
@@ -425,10 +426,10 @@ def narrow(values: Array, name: str) -> Array:
     Returns:
         an array of `DTYPES[name]`.
     """
-    wide = np.asarray(_as_float32(widen(np.asarray(values))))
+    wide = array(_as_float32(widen(array(values))))
     if name in _GREATEST:
         greatest = np.float32(_GREATEST[name])
-        wide = np.asarray(np.clip(wide, -greatest, greatest))
+        wide = array(np.clip(wide, -greatest, greatest))
     return _with_canonical_nan(wide.astype(DTYPES[name]), wide, name)
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.programs import elementwise
 from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
@@ -356,6 +357,11 @@ class AddressCheck:
     def accesses(self) -> tuple[Access, ...]:
         """Return what was recorded, in the order of first occurrence."""
         return tuple(self._entries.values())
+
+    @property
+    def regions(self) -> Regions:
+        """What the launch may touch."""
+        return self._regions
 
     def launch(self, arguments: Iterable[Any], programs: int) -> None:
         """Begin a launch."""
@@ -735,7 +741,7 @@ class _CheckedMemory:
         native = getattr(self._native, name)
         place = _POINTERS.get(name)
         if place is None:
-            return native
+            return elementwise(native) if name.startswith("fma") else native
 
         def checked(*arguments: Any) -> Any:
             check = self._current()

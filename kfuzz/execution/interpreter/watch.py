@@ -13,17 +13,20 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from linecache import getline
 from operator import index
 from traceback import walk_tb
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core.errors import chain, message_of
@@ -38,8 +41,17 @@ from kfuzz.execution.interpreter import (
     libdevice,
     low_precision,
     memory,
+    vectorised,
 )
-from kfuzz.execution.interpreter.memory import AddressCheck, Program, Reach, tensors_in
+from kfuzz.execution.interpreter.memory import (
+    AddressCheck,
+    Program,
+    Reach,
+    Region,
+    Regions,
+    tensors_in,
+)
+from kfuzz.execution.interpreter.programs import NotVectorised
 
 # Launches in Triton's interpreter, made as compiled kernels are launched.
 #
@@ -115,11 +127,30 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
         positional = map(typed, executor.arg_names, arguments)
         by_name = {name: typed(name, value) for name, value in named.items()}
-        # What runs now asks of tensors where they are, not where they say.
-        with torch._C.DisableTorchFunction():
-            return original(executor, *positional, **by_name)
+        kernel = executor.fn
+        if (whole := _sizes(executor.grid)) is not None:
+            # For Triton one program, which runs all.
+            _current.executor, _current.grid = executor, whole
+            executor.grid = (1, 1, 1)
+        try:
+            # What runs now asks of tensors where they are, not where they say.
+            with torch._C.DisableTorchFunction():
+                return original(executor, *positional, **by_name)
+        finally:
+            executor.fn, _current.executor, _current.given = kernel, None, []
 
     return launch
+
+
+def _sizes(grid: Any) -> Program | None:
+    """Return the size of a grid, None where Triton itself shall say what is wrong."""
+    if not isinstance(grid, tuple) or not 0 < len(grid) <= 3:
+        return None
+    try:
+        x, y, z = (*map(index, grid), 1, 1)[:3]
+    except TypeError:
+        return None
+    return (x, y, z) if min(x, y, z) > 0 else None
 
 
 _MODULE: Final = "triton.runtime.interpreter"
@@ -144,7 +175,12 @@ class Launches:
         last: the program to run last, in launches that have it.
         tuned: number of the autotune configuration to run, modulo how many.
         measuring: where autotuners measure; None where they do not.
-        given: the arguments of the launch to come, on the host.
+        given: the arguments of the launch, on the host.
+        executor: what makes the launch to come, None where Triton runs its programs.
+        grid: its size.
+        together: whether the programs of a launch may run at once.
+        at_once: launches whose programs did.
+        alone: of the others how many, by why they did not.
     """
 
     programs: int = 0
@@ -157,7 +193,11 @@ class Launches:
     tuned: int = 0
     measuring: tuning.Measuring | None = None
     given: list[Any] = field(default_factory=list, repr=False)
-    _grid: Program = (1, 1, 1)
+    executor: Any = None
+    grid: Program = (1, 1, 1)
+    together: bool = True
+    at_once: int = 0
+    alone: Counter[str] = field(default_factory=Counter)
     _launched: int = 0
 
     @property
@@ -167,33 +207,80 @@ class Launches:
 
     def distrust(self, reason: str) -> None:
         """Keep the first reason not to judge by this call."""
+        if self.following:  # the first program to give one does so alone
+            raise NotVectorised(reason)
         self.unreliable = self.unreliable or reason
+
+    @property
+    def following(self) -> bool:
+        """Whether programs run at once now."""
+        return isinstance(self.check, vectorised.Session)
 
     def launch(self, grid: Program) -> None:
         """Begin a launch of the arguments noted."""
-        self._grid = grid
+        self.grid = grid
         self._launched += 1
         if self.check is not None:
             self.check.launch(self.given, math.prod(grid))
-        self.given = []
 
-    def program(self, place: Program) -> Program:
-        """Begin a program, and return the one to run instead."""
-        self.programs += 1
+    def run(self, builder: Any, kernel: Callable[..., Any], **arguments: Any) -> None:
+        """Run the programs of a launch, at once where that makes no difference."""
+        order = self._order()
+        check, why = self.check, "together they are not watched"
+        if self.together:
+            try:
+                why = vectorised.run(
+                    builder, kernel, arguments, self.grid, order, self._session
+                )
+            finally:
+                self.check = check
+        if not why:
+            self.at_once += 1
+            self.programs += order.size
+            return
+        if order.size >= vectorised.LEAST_PROGRAMS:
+            self.alone[why] += 1
+        for x, y, z in np.stack(np.unravel_index(order, self.grid), 1).tolist():
+            self._program((x, y, z))
+            builder.set_grid_idx(x, y, z)
+            kernel(**arguments)
+
+    def _session(self) -> vectorised.Session:
+        """Return what follows the programs of the launch from now on."""
+        if self.check is None:
+            spans = {
+                (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes())
+                for t in tensors_in(self.given)
+            }
+            regions = Regions(Region(a, a + n, 1, "", "") for a, n in spans if n)
+        else:
+            regions = self.check.regions
+        session = vectorised.Session(regions, self._gets_on)
+        self.check = cast(AddressCheck, session)  # it stands for one
+        return session
+
+    def _order(self) -> NDArray[np.int64]:
+        """Return the programs' places in the grid, z fastest, in the order to run."""
+        order = np.arange(math.prod(self.grid))
+        if self.reverse:
+            order = order[::-1].copy()
+        last = self.last
+        if last and all(i < n for i, n in zip(last, self.grid, strict=True)):
+            chosen = int(np.ravel_multi_index(last, self.grid))
+            at = [int(np.flatnonzero(order == n)[0]) for n in (chosen, order.size - 1)]
+            order[at] = order[at[::-1]]
+        return order
+
+    def _gets_on(self) -> None:
         if self._launched <= _LAUNCHES:
             gets_on()
-        if self.reverse:
-            x, y, z = (n - 1 - i for n, i in zip(self._grid, place, strict=True))
-            place = (x, y, z)
-        x, y, z = (n - 1 for n in self._grid)
-        if self.last == place:
-            place = (x, y, z)
-        elif self.last and place == (x, y, z):
-            inside = all(i < n for i, n in zip(self.last, self._grid, strict=True))
-            place = self.last if inside else place
+
+    def _program(self, place: Program) -> None:
+        """Begin a program."""
+        self.programs += 1
+        self._gets_on()
         if self.check is not None:
             self.check.program(place)
-        return place
 
 
 _no_dispatch: Final = torch._C._DisableTorchDispatch
@@ -364,13 +451,14 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
     inline_assembly.install(module, patches)
     install(module, patches)
     memory.install(module, lambda: _current.check, patches)
+    vectorised.install(module, lambda: _current.following, patches)
     language.install(module, patches)
 
 
 def _follow_launches(module: Any, patches: Patches) -> None:
     executor, builder = module.GridExecutor, module.interpreter_builder
     give, restore = executor._init_args_hst, executor._restore_args_dev
-    size, place = builder.set_grid_dim, builder.set_grid_idx
+    size = builder.set_grid_dim
 
     def given(self: Any, *arguments: Any) -> Any:
         plain = all(type(t) is Tensor for t in tensors_in(arguments))
@@ -382,11 +470,12 @@ def _follow_launches(module: Any, patches: Patches) -> None:
         return positional, named
 
     def sized(x: Any, y: Any, z: Any) -> None:
-        size(x, y, z)
-        _current.launch((index(x), index(y), index(z)))
-
-    def placed(x: Any, y: Any, z: Any) -> None:
-        place(*_current.program((index(x), index(y), index(z))))
+        running = _current.executor
+        grid = (index(x), index(y), index(z)) if running is None else _current.grid
+        size(*grid)
+        _current.launch(grid)
+        if running is not None:
+            running.fn = partial(_current.run, builder, running.fn)
 
     def restored(self: Any, given: Any, held: Any, named: Any, kept: Any) -> None:
         there, here = tensors_in([given, named]), tensors_in([held, kept])
@@ -398,7 +487,6 @@ def _follow_launches(module: Any, patches: Patches) -> None:
     patches.set(executor, "_init_args_hst", given)
     patches.set(executor, "_restore_args_dev", restored)
     patches.set(builder, "set_grid_dim", sized)
-    patches.set(builder, "set_grid_idx", placed)
 
 
 # What a child's first case would import or compute, had before it is forked.

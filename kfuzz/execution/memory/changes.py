@@ -222,6 +222,14 @@ class WriteMap:
         """Take every element for written."""
         self.complete, self._written = True, None
 
+    def state(self) -> tuple[bool, Flags | None]:
+        """Return what is written now, for `restore`."""
+        return self.complete, None if self._written is None else self._written.copy()
+
+    def restore(self, state: tuple[bool, Flags | None]) -> None:
+        """Forget what was written since `state`."""
+        self.complete, self._written = state
+
     def mark(self, offsets: Indices, size: int) -> None:
         """Record a write.
 
@@ -268,7 +276,7 @@ class WriteMap:
     def _span(self, offsets: Indices, size: int) -> tuple[Indices, int]:
         """Return the first element touched at each offset and the most touched."""
         first = offsets // self._itemsize
-        if size == self._itemsize and not (offsets % size).any():
+        if size == self._itemsize and np.array_equal(first * size, offsets):
             return first, 1
         last = (offsets + size - 1) // self._itemsize
         return first, int((last - first).max(initial=0)) + 1

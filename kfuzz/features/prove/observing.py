@@ -290,6 +290,7 @@ def _recording(case: Case, made: list[Observed]) -> Iterator[None]:
     from triton.runtime.jit import KernelParam
 
     patches = Patches()
+    watch.current().together = False  # what one program touches is asked for
     check: Any = watch.current().check
     begin, launched = check.program, interpreter.InterpretedFunction.run
     now: list[_Touches] = []
