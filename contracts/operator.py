@@ -1212,6 +1212,7 @@ _OWN: Final = (
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
     "kfuzz.contracts.gradients.rules.rows",
+    "kfuzz.numerics.models.",
 )
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape, tile
+from kfuzz.contracts.witnesses.rows import one_of_rows, tile
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
@@ -52,21 +52,10 @@ def launch(
     x: Tensor, dim: int, *, zero_identity: bool = False, swallow_nan: bool = False
 ) -> Tensor:
     """Return amax(x, dim); a flag that is not at its default is a fault."""
-    rows = as_rows(x, dim)
-    y = rows.new_empty(rows.shape[0])
-    constants = tile(rows.shape[1])
-    if rows.numel():
-        amax_kernel[(triton.cdiv(rows.shape[0], constants["ROWS"]),)](
-            rows,
-            y,
-            rows.stride(0),
-            rows.stride(1),
-            *rows.shape,
-            **constants,
-            ZERO_IDENTITY=zero_identity,
-            SWALLOW_NAN=swallow_nan,
-        )
-    return y.reshape(reduced_shape(x, dim))
+    return one_of_rows(
+        amax_kernel, x, dim, tile,
+        ZERO_IDENTITY=zero_identity, SWALLOW_NAN=swallow_nan,
+    )  # fmt: skip
 
 
 @witness(LONG_ROWS)

@@ -1,6 +1,5 @@
 """Elementwise functions in Triton: a program takes a block of contiguous memory."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -8,9 +7,8 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.activations import activated
+from kfuzz.contracts.witnesses.rows import empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
-
-BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["numel"])
@@ -40,24 +38,14 @@ def binary_kernel(
 
 def unary(x: Tensor, name: str, first: float = 0.0, second: float = 0.0) -> Tensor:
     """Return an activation of x, by name, in new contiguous memory."""
-    x = x.contiguous()
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel():
-        unary_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            x, y, y.numel(), float(first), float(second), NAME=name, BLOCK=BLOCK
-        )
-    return y
+    tensors = x.contiguous(), empty(x)
+    return over_elements(unary_kernel, tensors, float(first), float(second), NAME=name)
 
 
 def binary(a: Tensor, b: Tensor, *, gate: str = "none", add: bool = False) -> Tensor:
     """Return a + b, or activation(a) b, in new contiguous memory."""
-    a, b = a.contiguous(), b.contiguous()
-    y = torch.empty(a.shape, dtype=a.dtype, device=a.device)
-    if y.numel():
-        binary_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            a, b, y, y.numel(), SUM=add, GATE=gate, BLOCK=BLOCK
-        )
-    return y
+    tensors = a.contiguous(), b.contiguous(), empty(a)
+    return over_elements(binary_kernel, tensors, SUM=add, GATE=gate)
 
 
 @witness(SQUARE, SQUARE)

@@ -25,25 +25,34 @@ def embedding_kernel(
     d,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    WRAP: tl.constexpr,
+    STRAYS: tl.constexpr,
 ):
-    """y[i, :] = weight[indices[i], :], y contiguous."""
+    """y[i, :] = weight[indices[i], :], y contiguous; see `looked_up`."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :]
     index = tl.load(indices_ptr + rows * stride_i, mask=rows < m, other=0).to(tl.int64)
-    if WRAP:
+    if STRAYS == "wrap":
         index = (index % v + v) % v
+    there = (index >= 0) & (index < v)
     for start in range(0, d, BLOCK):
         offs = start + lanes
         mask = (rows < m) & (offs < d)
         source = weight_ptr + index * stride_wv + offs.to(tl.int64) * stride_wd
-        tl.store(y_ptr + rows * d + offs, tl.load(source, mask=mask), mask=mask)
+        found = tl.load(source, mask=mask & there, other=0.0)
+        tl.store(y_ptr + rows * d + offs, found, mask=mask)
 
 
-def launch(weight: Tensor, indices: Tensor, *, wrap: bool = False) -> Tensor:
-    """Return weight[indices]; a flag that is not at its default is a fault."""
+def looked_up(weight: Tensor, indices: Tensor, *, strays: str = "raise") -> Tensor:
+    """Return weight[indices].
+
+    Args:
+        weight: the table.
+        indices: of any shape.
+        strays: what becomes of indices that are out of bounds: they "raise" or, a
+            fault, "wrap" or give "zero".
+    """
     v, d = weight.shape
-    if not wrap:
+    if strays == "raise":
         check_indices(indices, v)
     flat = indices.reshape(-1)
     y = weight.new_empty((*indices.shape, d))
@@ -59,7 +68,7 @@ def launch(weight: Tensor, indices: Tensor, *, wrap: bool = False) -> Tensor:
             v,
             d,
             **constants,
-            WRAP=wrap,
+            STRAYS=strays,
         )
     return y
 
@@ -68,7 +77,7 @@ def launch(weight: Tensor, indices: Tensor, *, wrap: bool = False) -> Tensor:
 @kernel(ops.embedding)
 def triton_embedding(weight: Tensor, indices: Tensor) -> Tensor:
     """Conforming."""
-    return launch(weight, indices)
+    return looked_up(weight, indices)
 
 
 @witness(
@@ -78,4 +87,4 @@ def triton_embedding(weight: Tensor, indices: Tensor) -> Tensor:
 @kernel(ops.embedding)
 def embedding_wraps_index(weight: Tensor, indices: Tensor) -> Tensor:
     """Violates C-EXC-02: takes indices modulo the number of rows."""
-    return launch(weight, indices, wrap=True)
+    return looked_up(weight, indices, strays="wrap")

@@ -1,15 +1,14 @@
 """A copy in Triton that follows strides, and so transposes too."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.rows import empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
-BLOCK = 1024
 # Axes that the copying kernel knows; tensors of fewer are padded with axes of 1.
 AXES = 4
 
@@ -30,13 +29,9 @@ def copy_kernel(x_ptr, y_ptr, numel, n1, n2, n3, s0, s1, s2, s3, BLOCK: tl.const
 
 def gathered(x: Tensor) -> Tensor:
     """Return the elements of x, of at most four axes, in new contiguous memory."""
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     view = x[(None,) * (AXES - x.dim())]
-    if y.numel():
-        copy_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            view, y, y.numel(), *view.shape[1:], *view.stride(), BLOCK=BLOCK
-        )
-    return y
+    sizes = *view.shape[1:], *view.stride()
+    return over_elements(copy_kernel, (view, empty(x)), *sizes)
 
 
 @witness(SQUARE)

@@ -6,7 +6,13 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, few_tiles, restored
+from kfuzz.contracts.witnesses.rows import (
+    as_rows,
+    each_of_rows,
+    empty,
+    few_tiles,
+    restored,
+)
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
@@ -122,8 +128,8 @@ def norm(
     """
     rows = as_rows(x, -1)
     others = rows if residual is None else as_rows(residual, -1)
-    y = empty_rows(rows)
-    h = y if residual is None else empty_rows(rows)
+    y = empty(rows)
+    h = y if residual is None else empty(rows)
     if y.numel():
         tiles = few_tiles(rows.shape[1])
         norm_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
@@ -167,14 +173,7 @@ def triton_add_rms_norm(
 @kernel(ops.log_softmax)
 def triton_log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """Conforming."""
-    rows = as_rows(x, dim)
-    y = empty_rows(rows)
-    if y.numel():
-        tiles = few_tiles(rows.shape[1])
-        log_softmax_kernel[(triton.cdiv(rows.shape[0], tiles["ROWS"]),)](
-            rows, y, *rows.stride(), *rows.shape, **tiles
-        )
-    return restored(y, x, dim)
+    return each_of_rows(log_softmax_kernel, x, dim, few_tiles)
 
 
 @witness(LONG_ROWS, (1024,), (1024,))

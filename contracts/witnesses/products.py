@@ -27,7 +27,8 @@ def product_kernel(
     a_ptr, b_ptr, bias_ptr, c_ptr, M, N, K, end, tiles_m, tiles_n,
     stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn, stride_bias,
     BIAS: tl.constexpr, ACTIVATION: tl.constexpr, HALF_ACCUMULATOR: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    COERCE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Write activated(a[i, :, :end] b[i, :end] + bias) to contiguous c[i]."""
     acc_dtype: tl.constexpr = c_ptr.dtype.element_ty if HALF_ACCUMULATOR else tl.float32
@@ -47,6 +48,8 @@ def product_kernel(
         a = tl.load(a_tile, mask=in_m & (offs_k[None, :] < K), other=0.0)
         b_tile = b_columns + offs_k[:, None] * stride_bk
         b = tl.load(b_tile, mask=(offs_k[:, None] < K) & in_n, other=0.0)
+        if COERCE:
+            a, b = a.to(tl.float16), b.to(tl.float16)
         tile = tl.dot(a, b, input_precision="ieee", out_dtype=tl.float32)
         acc = (acc + tile).to(acc_dtype)
     if BIAS:
@@ -59,23 +62,28 @@ def product_kernel(
 
 def launch(
     a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str = "none", *,
-    half_accumulator: bool = False, drop_tail: bool = False,
+    half_accumulator: bool = False, drop_tail: bool = False, coerce: bool = False,
+    tuned_for: tuple[int, int] | None = None,
 ) -> Tensor:  # fmt: skip
     """Return activation(a[i] b[i] + bias), a [B, M, K], b [B, K, N] of any strides.
 
-    A flag that is not at its default is a fault.
+    A flag that is not at its default is a fault: with `coerce` operands are rounded to
+    float16, with `tuned_for` the grid is that of one size, and 0 is left elsewhere.
     """
     (batch, m, k), n = a.shape, b.shape[2]
     block_k = SHORT_K if half_accumulator or drop_tail else BLOCK_K
     c = torch.empty((batch, m, n), dtype=a.dtype, device=a.device)
+    if tuned_for is not None:
+        c.zero_()
     if c.numel():
-        tiles_m, tiles_n = triton.cdiv(m, BLOCK_M), triton.cdiv(n, BLOCK_N)
+        size = tuned_for or (m, n)
+        tiles_m, tiles_n = triton.cdiv(size[0], BLOCK_M), triton.cdiv(size[1], BLOCK_N)
         product_kernel[(batch * tiles_m * tiles_n,)](
             a, b, c if bias is None else bias, c, m, n, k,
             k // block_k * block_k if drop_tail else k, tiles_m, tiles_n,
             *a.stride(), *b.stride(), 0 if bias is None else bias.stride(0),
             BIAS=bias is not None, ACTIVATION=activation,
-            HALF_ACCUMULATOR=half_accumulator,
+            HALF_ACCUMULATOR=half_accumulator, COERCE=coerce,
             BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=block_k, num_stages=STAGES,
         )  # fmt: skip
     return c

@@ -7,13 +7,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import (
-    as_rows,
-    empty_rows,
-    few_tiles,
-    reduced_shape,
-    restored,
-)
+from kfuzz.contracts.witnesses.rows import each_of_rows, few_tiles, one_of_rows
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
@@ -69,37 +63,27 @@ def cumsum_kernel(
         carried += tl.sum(x, axis=1, keep_dims=True)
 
 
-def reduce(x: Tensor, dim: int, function, **options) -> Tensor:
-    """Return a reduction of x along dim, by one of the kernels above."""
-    rows = as_rows(x, dim)
-    m, n = rows.shape
-    dtype = torch.int64 if function is argmax_kernel else x.dtype
-    scan = function is cumsum_kernel
-    y = empty_rows(rows) if scan else torch.empty(m, dtype=dtype, device=x.device)
-    if y.numel():
-        tiles = few_tiles(n)
-        function[(triton.cdiv(m, tiles["ROWS"]),)](
-            rows, y, *rows.stride(), m, n, **tiles, **options
-        )
-    return restored(y, x, dim) if scan else y.reshape(reduced_shape(x, dim))
+def argmax(x: Tensor, dim: int, *, last: bool) -> Tensor:
+    """Return the index of the first, or the last, of the greatest along dim."""
+    return one_of_rows(argmax_kernel, x, dim, few_tiles, torch.int64, LAST=last)
 
 
 @witness(LONG_ROWS)
 @kernel(ops.argmax)
 def triton_argmax(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
-    return reduce(x, dim, argmax_kernel, LAST=False)
+    return argmax(x, dim, last=False)
 
 
 @witness(LONG_ROWS, breaks="K-VAL-01", most=(2, 0), minimal="two equal elements")
 @kernel(ops.argmax)
 def argmax_last_of_equals(x: Tensor, dim: int) -> Tensor:
     """Violates K-VAL-01: compares by >= and gives the last of equal maxima."""
-    return reduce(x, dim, argmax_kernel, LAST=True)
+    return argmax(x, dim, last=True)
 
 
 @witness(LONG_ROWS)
 @kernel(ops.cumsum)
 def triton_cumsum(x: Tensor, dim: int) -> Tensor:
     """Conforming."""
-    return reduce(x, dim, cumsum_kernel)
+    return each_of_rows(cumsum_kernel, x, dim, few_tiles)

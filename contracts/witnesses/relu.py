@@ -9,9 +9,9 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.witnesses.rows import BLOCK, empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
-BLOCK = 1024
 # The one shape at which `relu_one_shape` is right.
 BENCHMARKED = (64, 64)
 
@@ -37,18 +37,9 @@ def relu_pairs_kernel(x_ptr, y_ptr, pairs, BLOCK: tl.constexpr):
     tl.store(y_ptr + 2 * offs + 1, tl.where(high < 0, 0.0, high), mask=keep)
 
 
-def launch(x: Tensor, y: Tensor, programs: int | None = None) -> Tensor:
+def launch(x: Tensor, y: Tensor) -> Tensor:
     """Write relu of the contiguous memory of `x` to `y` and return `y`."""
-    if programs is None:
-        programs = triton.cdiv(y.numel(), BLOCK)
-    if programs:
-        relu_kernel[(programs,)](x, y, y.numel(), BLOCK=BLOCK)
-    return y
-
-
-def empty(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return an uninitialised contiguous tensor of the shape of `x`."""
-    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
+    return over_elements(relu_kernel, (x, y))
 
 
 def unlucky(x: Tensor) -> bool:
@@ -92,7 +83,10 @@ def relu_misaligned_pairs(x: Tensor) -> Tensor:
 @kernel(ops.relu)
 def relu_last_tile_unwritten(x: Tensor) -> Tensor:
     """Violates K-MEM-02: the grid is rounded down."""
-    return launch(x.contiguous(), empty(x), x.numel() // BLOCK)
+    y = empty(x)
+    if programs := x.numel() // BLOCK:
+        relu_kernel[(programs,)](x.contiguous(), y, x.numel(), BLOCK=BLOCK)
+    return y
 
 
 @witness(SQUARE, breaks="K-MEM-03", most=(1, 1), minimal="one negative element")

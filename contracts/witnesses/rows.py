@@ -1,10 +1,15 @@
-"""Tensors of any rank as a matrix of rows, the way row kernels take them."""
+"""How kernels are launched: over blocks of elements, over tensors as rows."""
 
 import math
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import torch
+import triton
 from torch import Tensor
+
+BLOCK: Final = 1024
+"""Elements of contiguous memory that one program takes."""
 
 # Each step over a tile costs the interpreter a millisecond, whatever its size.
 MAX_ROWS: Final = 16
@@ -53,9 +58,61 @@ def restored(rows: Tensor, like: Tensor, dim: int) -> Tensor:
     return rows.reshape(like.movedim(dim, -1).shape).movedim(-1, dim)
 
 
-def empty_rows(x: Tensor) -> Tensor:
-    """Return an uninitialised contiguous tensor of the shape and dtype of `x`."""
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+def empty(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return an uninitialised contiguous tensor of the shape of `x`."""
+    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
+def over_elements(
+    function: Any, tensors: Sequence[Tensor], *scalars: Any, **constants: Any
+) -> Tensor:
+    """Launch a kernel of contiguous tensors, their size and scalars, if it is not 0.
+
+    Returns:
+        The last of the tensors.
+    """
+    if n := tensors[-1].numel():
+        grid = (triton.cdiv(n, BLOCK),)
+        function[grid](*tensors, n, *scalars, BLOCK=BLOCK, **constants)
+    return tensors[-1]
+
+
+def over_rows(
+    function: Any, rows: Tensor, y: Tensor, tiles: Mapping[str, int], **constants: Any
+) -> None:
+    """Launch a kernel of rows and their results, with the strides and sizes of rows."""
+    if rows.numel():
+        grid = (triton.cdiv(rows.shape[0], tiles["ROWS"]),)
+        function[grid](rows, y, *rows.stride(), *rows.shape, **tiles, **constants)
+
+
+def each_of_rows(
+    function: Any,
+    x: Tensor,
+    dim: int,
+    tiles: Callable[[int], Mapping[str, int]],
+    **constants: Any,
+) -> Tensor:
+    """Return what a kernel makes of each element along `dim`, of the shape of `x`."""
+    rows = as_rows(x, dim)
+    y = empty(rows)
+    over_rows(function, rows, y, tiles(rows.shape[1]), **constants)
+    return restored(y, x, dim)
+
+
+def one_of_rows(
+    function: Any,
+    x: Tensor,
+    dim: int,
+    tiles: Callable[[int], Mapping[str, int]],
+    dtype: torch.dtype | None = None,
+    **constants: Any,
+) -> Tensor:
+    """Return what a kernel makes of all elements along `dim`."""
+    rows = as_rows(x, dim)
+    y = rows.new_empty(rows.shape[0], dtype=dtype)
+    over_rows(function, rows, y, tiles(rows.shape[1]), **constants)
+    return y.reshape(reduced_shape(x, dim))
 
 
 def reduced_shape(x: Tensor, dim: int) -> torch.Size:

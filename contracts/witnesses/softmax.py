@@ -6,11 +6,11 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import as_rows, empty_rows, restored, tile
+from kfuzz.contracts.witnesses.rows import each_of_rows, tile
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, witness
 
 # One binary for all sizes and strides: a search tries hundreds of them.
-SIZES = ("stride_xm", "stride_xn", "stride_ym", "m", "n")
+SIZES = ("stride_xm", "stride_xn", "m", "n")
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -19,7 +19,6 @@ def softmax_kernel(
     y_ptr,
     stride_xm,
     stride_xn,
-    stride_ym,
     m,
     n,
     ROWS: tl.constexpr,
@@ -27,12 +26,12 @@ def softmax_kernel(
     TAIL_ZERO: tl.constexpr,
     SUBTRACT_MAX: tl.constexpr,
 ):
-    """y[i, :] = softmax(x[i, :]), computed in float32."""
+    """y[i, :] = softmax(x[i, :]), computed in float32; y is contiguous."""
     padding: tl.constexpr = 0.0 if TAIL_ZERO else float("-inf")
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :].to(tl.int64)  # a stride may multiply it
     x_rows = x_ptr + rows * stride_xm
-    y_rows = y_ptr + rows * stride_ym
+    y_rows = y_ptr + rows * n
 
     row_max = 0.0
     if SUBTRACT_MAX:
@@ -64,22 +63,9 @@ def launch(
     x: Tensor, dim: int, *, tail_zero: bool = False, subtract_max: bool = True
 ) -> Tensor:
     """Return softmax(x, dim); a flag that is not at its default is a fault."""
-    rows = as_rows(x, dim)
-    y = empty_rows(rows)
-    constants = tile(rows.shape[1])
-    if y.numel():
-        softmax_kernel[(triton.cdiv(rows.shape[0], constants["ROWS"]),)](
-            rows,
-            y,
-            rows.stride(0),
-            rows.stride(1),
-            y.stride(0),
-            *rows.shape,
-            **constants,
-            TAIL_ZERO=tail_zero,
-            SUBTRACT_MAX=subtract_max,
-        )
-    return restored(y, x, dim)
+    return each_of_rows(
+        softmax_kernel, x, dim, tile, TAIL_ZERO=tail_zero, SUBTRACT_MAX=subtract_max
+    )
 
 
 @witness(LONG_ROWS)

@@ -51,6 +51,7 @@ def launch(
     half_accumulator: bool = False,
     drop_tail: bool = False,
     whole_programs: bool = False,
+    neighbours: bool = False,
 ) -> Tensor:
     """Return sum(x, dim); a flag that is not at its default is a fault."""
     rows = as_rows(x, dim)
@@ -67,7 +68,7 @@ def launch(
             rows,
             y,
             rows.stride(0),
-            rows.stride(1),
+            1 if neighbours else rows.stride(1),
             *rows.shape,
             end,
             ROWS=ROWS,

@@ -271,21 +271,12 @@ class TensorSpec:
     @property
     def span(self) -> int:
         """Elements from the first to the last addressed one, inclusive."""
-        if self.numel == 0:
-            return 0
-        steps = zip(self.shape, self.element_strides, strict=True)
-        return 1 + sum((n - 1) * s for n, s in steps)
+        return span_of(self.shape, self.element_strides)
 
     @property
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps (as torch says)."""
-        expected = 1
-        steps = zip(self.shape, self.element_strides, strict=True)
-        for n, s in reversed(list(steps)):
-            if n != 1 and s != expected:
-                return self.numel == 0
-            expected *= n
-        return True
+        return is_dense(self.shape, self.element_strides)
 
     def problem(self) -> str | None:
         """Return why this recipe is impossible, or None."""
@@ -535,6 +526,19 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
+
+
+def span_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the elements from the first to the last addressed one, 0 of none."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements, if there are any, lie in C order without gaps."""
+    steps = zip(shape, strides, contiguous_strides(shape), strict=True)
+    return 0 in shape or all(n == 1 or s == dense for n, s, dense in steps)
 
 
 def unravel(flat: int, shape: Sequence[int]) -> tuple[int, ...]:

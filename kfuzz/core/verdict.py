@@ -656,6 +656,7 @@ class CaseReport:
             if not, None if that was not probed.
         notes: what is suspicious about the case and violates nothing, one line
             each.
+        alone: why Triton's interpreter ran programs one after the other, if it did.
         beside: the kernel's own allocation that the case asks to lie beside a page
             that faults, if it was made.
         baselines: of what was judged in place of the kernel's results, by kind, whether
@@ -682,6 +683,7 @@ class CaseReport:
     ratios: dict[str, float] = field(default_factory=dict)
     friendly: str | None = None
     notes: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
     beside: Allocation | None = None
     baselines: dict[str, bool] = field(default_factory=dict)
     suspicion: Suspicion | None = None

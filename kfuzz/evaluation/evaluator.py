@@ -318,6 +318,7 @@ class Evaluator:
             ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
             friendly=evidence.of(Diagnosis).friendly,
             notes=notes(evidence) if failure is None else (),
+            alone=evidence.base.alone,
             beside=evidence.base.beside,
             baselines=tried,
             suspicion=suspicion,

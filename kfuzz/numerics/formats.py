@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import span_of
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,7 @@ class Footprint:
     @property
     def stop(self) -> int:
         """Byte address behind the last element; `address` where there is none."""
-        if 0 in self.shape:
-            return self.address
-        steps = zip(self.shape, self.strides, strict=True)
-        return self.address + self.itemsize * (1 + sum((n - 1) * s for n, s in steps))
+        return self.address + self.itemsize * span_of(self.shape, self.strides)
 
     def overlaps(self, other: "Footprint") -> bool:
         """Whether an element of each occupies a common byte.

@@ -181,6 +181,7 @@ class Run:
         unreliable: why the backend's results may be wrong, or "".
         accesses: what Triton's interpreter saw it do to memory that it should not.
         programs: programs that Triton's interpreter ran.
+        alone: why it ran those of a launch one after the other, where it did.
         config: the configuration that it ran, in words, or "".
         configs: of how many it is one, as far as that is known.
         foreign: torch's own operators that computed during the call.
@@ -200,6 +201,7 @@ class Run:
     unreliable: str = ""
     accesses: tuple[Access, ...] = ()
     programs: int = 0
+    alone: tuple[str, ...] = ()
     config: str = ""
     configs: int = 0
     foreign: tuple[str, ...] = ()

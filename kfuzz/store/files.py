@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, StorageError
 from kfuzz.core.event import KernelProof
 from kfuzz.core.finding import short_hash
+
+T = TypeVar("T")
 
 VARIABLE: Final = "KFUZZ_CACHE"
 """Environment variable: the folder, in place of `kfuzz` in the user's cache folder."""
@@ -139,6 +141,29 @@ def document(value: Any, known: int, *, where: str = "", fix: str = "") -> Any:
             fix="use the kfuzz that wrote it, or a newer one",
         )
     return value
+
+
+def value_of(
+    kind: type[T], name: str, text: bytes, known: int, *, where: str, fix: str = ""
+) -> T:
+    """Return a value that a document holds under a name.
+
+    Args:
+        kind: its class.
+        name: the key.
+        text: the document.
+        known: its format number.
+        where: the file, for error messages.
+        fix: how one comes by such a file.
+
+    Raises:
+        DecodeError: if it holds none; names the field.
+        UnknownFormatError: if it is of another format.
+    """
+    found = document(loads(text, where=where), known, where=where, fix=fix)
+    if name not in found:
+        raise DecodeError(f"holds no {name}", where=where, fix=fix)
+    return decode(kind, found[name], f"{where}: {name}")
 
 
 def dumps(value: Any) -> str:
@@ -275,17 +300,16 @@ def keep_proof(corpus: Path, proof: KernelProof) -> None:
         place = _place(corpus, proof.kernel)
         place.parent.mkdir(parents=True, exist_ok=True)
         document = {"format": _FORMAT, "proof": encode(proof)}
-        fresh = place.with_suffix(".new")
-        fresh.write_text(json.dumps(document) + "\n", encoding="utf-8")
-        fresh.replace(place)
+        text = json.dumps(document) + "\n"
+        replace_file(place, text.encode(), prefix=".new-", sync=False)
 
 
 def kept_proof(corpus: Path, kernel: str) -> KernelProof | None:
     """Return what was proved of a kernel last, None where nothing is kept."""
     try:
-        text = read_plain(_place(corpus, kernel), _MOST_BYTES)
-        kept = document(loads(text), _FORMAT)
-        return decode(KernelProof, kept.get("proof"))
+        place = _place(corpus, kernel)
+        text = read_plain(place, _MOST_BYTES)
+        return value_of(KernelProof, "proof", text, _FORMAT, where=str(place))
     except DecodeError:
         return None
 

@@ -23,7 +23,7 @@ from kfuzz.execution.values.generator import (
     bell_on_host,
     mixed,
     mixed_on_host,
-    narrow,
+    narrowed,
 )
 from kfuzz.numerics.formats import FORMATS, round_to
 
@@ -116,7 +116,7 @@ def test_families_are_finite_unless_special(family, dtype):
 def test_narrowing_agrees_with_correct_rounding(dtype, scale):
     fmt = FORMATS[dtype]
     x = Grid(64, 64, fmt, Streams(np.array([3], np.uint64), CPU)).normal(0) * 2.0**scale
-    assert torch.equal(narrow(x, fmt).double(), round_to(x, fmt))
+    assert torch.equal(narrowed(x, fmt).to(fmt.dtype).double(), round_to(x, fmt))
 
 
 @pytest.mark.parametrize("family", EXACT)

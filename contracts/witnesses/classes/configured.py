@@ -9,7 +9,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.elementwise import unary_kernel
-from kfuzz.contracts.witnesses.rows import MAX_ROWS, as_rows, empty_rows, restored
+from kfuzz.contracts.witnesses.rows import MAX_ROWS, as_rows, empty, restored
 from kfuzz.contracts.witnesses.softmax import softmax_kernel
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
@@ -30,10 +30,10 @@ tuned, tuned_unmasked = _tuned(SMALL, LARGE), _tuned(UNMASKED, SMALL)
 def launch(x: Tensor, dim: int, made: Any) -> Tensor:
     """Return softmax(x, dim) by an autotuned kernel."""
     rows = as_rows(x, dim)
-    y = empty_rows(rows)
+    y = empty(rows)
     if y.numel():
         made[lambda meta: (triton.cdiv(rows.shape[0], meta["ROWS"]),)](
-            rows, y, *rows.stride(), y.stride(0), *rows.shape, SUBTRACT_MAX=True
+            rows, y, *rows.stride(), *rows.shape, SUBTRACT_MAX=True
         )
     return restored(y, x, dim)
 

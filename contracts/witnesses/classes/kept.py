@@ -11,7 +11,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses import relu
 from kfuzz.contracts.witnesses.amax import launch as amax
 from kfuzz.contracts.witnesses.classes.reach import amax_chunk_kernel
-from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.rows import as_rows, empty, reduced_shape
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
 # Memory that wrappers keep between calls, or hand out without having written it.
@@ -30,7 +30,7 @@ def relu_static_buffer(x: Tensor) -> Tensor:
     """Violates K-MEM-04: calls of one shape return one buffer."""
     key = (x.shape, x.dtype, x.device)
     if key not in _buffers:
-        _buffers[key] = relu.empty(x)
+        _buffers[key] = empty(x)
     return relu.launch(x.contiguous(), _buffers[key])
 
 
@@ -46,7 +46,7 @@ def relu_memo_by_pointer(x: Tensor) -> Tensor:
         seen, y = _last[0]
         if _known(seen) == _known(x):
             return y.clone()
-    y = relu.launch(x.contiguous(), relu.empty(x))
+    y = relu.launch(x.contiguous(), empty(x))
     _last[:] = [(x, y)]
     return y.clone()
 

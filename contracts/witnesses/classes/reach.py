@@ -1,16 +1,20 @@
 """Kernels that reach beyond what they were given, or step on each other's toes."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.relu import BLOCK, empty
-from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.rows import (
+    BLOCK,
+    as_rows,
+    empty,
+    over_elements,
+    reduced_shape,
+)
 from kfuzz.contracts.witnesses.sum import BLOCK as COLUMNS
-from kfuzz.contracts.witnesses.sum import ROWS, sum_kernel
+from kfuzz.contracts.witnesses.sum import ROWS
 from kfuzz.contracts.witnesses.sum import launch as total
 from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 
@@ -50,18 +54,9 @@ def relu_between(
         store_past: elements stored past it, likewise.
         read_before: whether each lane also loads the element before its own.
     """
-    x, y = x.contiguous(), empty(x)
-    if x.numel():
-        relu_between_kernel[(triton.cdiv(x.numel(), BLOCK),)](
-            x,
-            y,
-            x.numel(),
-            x.numel() + load_past,
-            x.numel() + store_past,
-            BLOCK=BLOCK,
-            READ_BEFORE=read_before,
-        )
-    return y
+    ends = x.numel() + load_past, x.numel() + store_past
+    tensors = x.contiguous(), empty(x)
+    return over_elements(relu_between_kernel, tensors, *ends, READ_BEFORE=read_before)
 
 
 @witness(SQUARE, breaks="K-MEM-01", most=(1, 0), minimal="one element, any value")
@@ -98,21 +93,7 @@ def relu_reads_one_before(x: Tensor) -> Tensor:
 @kernel(ops.sum)
 def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
     """Violates C-CMP-03: takes the columns for neighbours."""
-    rows = as_rows(x, dim)
-    y = rows.new_empty(rows.shape[0])
-    if y.numel():
-        sum_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
-            rows,
-            y,
-            rows.stride(0),
-            1,
-            *rows.shape,
-            rows.shape[1],
-            ROWS=ROWS,
-            BLOCK=COLUMNS,
-            HALF_ACCUMULATOR=False,
-        )
-    return y.reshape(reduced_shape(x, dim))
+    return total(x, dim, neighbours=True)
 
 
 @triton.jit(do_not_specialize=["stride_xm", "stride_xn", "n", "stride_y", "step"])
@@ -169,17 +150,11 @@ def relu_rows_kernel(
 @kernel(ops.relu, offsets="int64")
 def relu_offsets_overflow(x: Tensor) -> Tensor:
     """Violates K-MEM-01: row * stride wraps from 2^31 on, in front of the input."""
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    y = empty(x)
     rows = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
     if x.numel():
         relu_rows_kernel[(triton.cdiv(rows.shape[0], ROWS),)](
-            rows,
-            y,
-            rows.stride(0),
-            rows.stride(1),
-            *rows.shape,
-            ROWS=ROWS,
-            BLOCK=COLUMNS,
+            rows, y, *rows.stride(), *rows.shape, ROWS=ROWS, BLOCK=COLUMNS
         )
     return y
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.gpu.launching import Program
-from kfuzz.contracts.witnesses.relu import empty
+from kfuzz.contracts.witnesses.rows import empty
 
 THREADS = 256
 # Elements of a vector load.

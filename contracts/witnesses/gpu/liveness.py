@@ -7,7 +7,8 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.relu import BLOCK, empty, unlucky
+from kfuzz.contracts.witnesses.relu import unlucky
+from kfuzz.contracts.witnesses.rows import empty, over_elements
 
 # Elements from the input to an address where no memory lies: 2^42 or more bytes.
 FAR = 1 << 42
@@ -32,12 +33,8 @@ def waiting_kernel(flag_ptr, x_ptr, y_ptr, numel, BLOCK: tl.constexpr):
 
 def waited(x: Tensor, *, ready: bool) -> Tensor:
     """Return relu(x), computed once a flag is set: at once, or never."""
-    x, y = x.contiguous(), empty(x)
     flag = torch.full((1,), int(ready), dtype=torch.int32, device=x.device)
-    if x.numel():
-        grid = (triton.cdiv(x.numel(), BLOCK),)
-        waiting_kernel[grid](flag, x, y, x.numel(), BLOCK=BLOCK)
-    return y
+    return over_elements(waiting_kernel, (flag, x.contiguous(), empty(x)))
 
 
 @kernel(ops.relu)
@@ -64,11 +61,7 @@ def asserting_kernel(x_ptr, y_ptr, numel, limit, BLOCK: tl.constexpr):
 
 def asserted(x: Tensor, limit: int) -> Tensor:
     """Return relu(x); asserts on the device that no element lies beyond `limit`."""
-    x, y = x.contiguous(), empty(x)
-    if x.numel():
-        grid = (triton.cdiv(x.numel(), BLOCK),)
-        asserting_kernel[grid](x, y, x.numel(), limit, BLOCK=BLOCK)
-    return y
+    return over_elements(asserting_kernel, (x.contiguous(), empty(x)), limit)
 
 
 @kernel(ops.relu)
@@ -98,8 +91,5 @@ def far_kernel(x_ptr, y_ptr, numel, times, BLOCK: tl.constexpr, FAR: tl.constexp
 @kernel(ops.relu)
 def relu_rare_illegal_address(x: Tensor) -> Tensor:
     """Violates K-LIV-01: one size in 61 makes it load where no memory lies."""
-    x, y = x.contiguous(), empty(x)
-    if x.numel():
-        grid = (triton.cdiv(x.numel(), BLOCK),)
-        far_kernel[grid](x, y, x.numel(), int(rare(x)), BLOCK=BLOCK, FAR=FAR)
-    return y
+    tensors = x.contiguous(), empty(x)
+    return over_elements(far_kernel, tensors, int(rare(x)), FAR=FAR)

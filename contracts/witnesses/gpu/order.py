@@ -7,8 +7,8 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.relu import empty, launch
-from kfuzz.contracts.witnesses.rows import as_rows, reduced_shape
+from kfuzz.contracts.witnesses.relu import launch
+from kfuzz.contracts.witnesses.rows import as_rows, empty, reduced_shape
 
 # Terms of a sum that one program adds up before it meets the others.
 CHUNK = 64

@@ -8,7 +8,9 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.classes.reach import relu_between
-from kfuzz.contracts.witnesses.relu import BLOCK, empty, launch
+from kfuzz.contracts.witnesses.relu import launch
+from kfuzz.contracts.witnesses.rows import BLOCK, empty
+from kfuzz.core.recipe import span_of
 
 # Bytes of the widest load of one thread.
 VECTOR = 16
@@ -42,9 +44,7 @@ def prefetched(x: Tensor, elements: int) -> Tensor:
 @kernel(ops.relu)
 def triton_relu_prefetched(x: Tensor) -> Tensor:
     """Conforming: what is loaded ahead lies between the first and the last element."""
-    steps = zip(x.shape, x.stride(), strict=True)
-    span = 1 + sum((n - 1) * step for n, step in steps) if x.numel() else 0
-    return prefetched(x, span)
+    return prefetched(x, span_of(x.shape, x.stride()))
 
 
 @kernel(ops.relu)

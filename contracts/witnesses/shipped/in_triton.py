@@ -8,12 +8,11 @@ from torch.nn import functional
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import check_indices
+from kfuzz.contracts.witnesses.rows import check_indices, empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 # Losses by other algorithms than torch's: in one Triton kernel, in chunks.
 
-BLOCK = 1024
 # Rows whose logits exist at once.
 CHUNK = 16
 
@@ -62,13 +61,8 @@ def loss_kernel(
 
 def losses(x: Tensor, t: Tensor, name: str, first: float = 1.0) -> Tensor:
     """Return the float32 losses of elements, contiguous."""
-    x, t = x.contiguous(), t.contiguous()
-    y = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    if y.numel():
-        loss_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            x, t, y, y.numel(), float(first), NAME=name, BLOCK=BLOCK
-        )
-    return y
+    tensors = x.contiguous(), t.contiguous(), empty(x, torch.float32)
+    return over_elements(loss_kernel, tensors, float(first), NAME=name)
 
 
 def reduced(loss: Tensor, reduction: str, like: Tensor) -> Tensor:
@@ -170,11 +164,10 @@ def triton_adamw_inplace(
     weight_decay: float = 0.01,
 ) -> None:  # fmt: skip
     """Conforming: writes three results in place."""
-    if n := param.numel():
-        adamw_kernel[(triton.cdiv(n, BLOCK),)](
-            param, grad, exp_avg, exp_avg_sq, n, lr, beta1, beta2, eps, weight_decay,
-            1.0 - beta1**step, 1.0 - beta2**step, BLOCK=BLOCK,
-        )  # fmt: skip
+    over_elements(
+        adamw_kernel, (param, grad, exp_avg, exp_avg_sq), lr, beta1, beta2, eps,
+        weight_decay, 1.0 - beta1**step, 1.0 - beta2**step,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["numel", "seed"])
@@ -190,13 +183,7 @@ def dropout_kernel(x_ptr, y_ptr, numel, p, seed, BLOCK: tl.constexpr):
 
 def dropout(x: Tensor, p: float, seed: int) -> Tensor:
     """Return x with elements dropped."""
-    x = x.contiguous()
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if y.numel():
-        dropout_kernel[(triton.cdiv(y.numel(), BLOCK),)](
-            x, y, y.numel(), p, seed, BLOCK=BLOCK
-        )
-    return y
+    return over_elements(dropout_kernel, (x.contiguous(), empty(x)), p, seed)
 
 
 @witness(SQUARE)

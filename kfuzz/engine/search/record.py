@@ -261,6 +261,8 @@ class Record:
             self._count_idle(report)
         for note in report.notes:
             self.note(note)
+        for why in report.alone:
+            self.note(f"programs ran one after the other: {why}")
         self._take_compared(report.compared)
         for name, verdict in report.verdicts.items():
             counts = {Verdict.CONFORMS: self._kept, Verdict.VIOLATES: self._broken}.get(

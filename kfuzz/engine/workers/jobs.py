@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from kfuzz.execution.processes.wire import control_groups
+from kfuzz.execution.processes.wire import ChildTimeout, control_groups
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks whether the run is over."""
@@ -38,6 +38,31 @@ class Stopped(Exception):
     def __init__(self, calling: float = 0.0) -> None:
         super().__init__()
         self.calling = calling
+
+
+def waited(
+    wait: Callable[[float], T], seconds: float, expired: Callable[[], bool]
+) -> T:
+    """Return what a process answers, looking now and then whether the run is over.
+
+    Args:
+        wait: waits for the answer for some seconds.
+        seconds: how long it may take.
+        expired: whether the run is over.
+
+    Raises:
+        ChildTimeout: it takes longer.
+        Stopped: the run is over.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return wait(LOOK_SECONDS)
+        except ChildTimeout:
+            if expired():
+                raise Stopped from None
+            if time.monotonic() >= until:
+                raise
 
 
 class Halt:

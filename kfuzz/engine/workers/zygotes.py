@@ -8,7 +8,6 @@ follow in this process at once. Nothing here imports torch.
 import atexit
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError, KfuzzError
-from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
+from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, waited
 from kfuzz.execution.device.backends import (
     BACKENDS,
     DeviceBackend,
@@ -113,19 +112,14 @@ class Import:
             Stopped: the run is over.
         """
         source, root = self._home
-        target, until = str(source.file or source.module), time.monotonic() + limit()
+        target = str(source.file or source.module)
         try:
             request = request_for(source, root)
             made = self._made = Template(zygote, PREPARE, request, output=output)
-            while True:
-                try:
-                    reply = made.wait(LOOK_SECONDS)
-                    break
-                except ChildTimeout:
-                    if expired():
-                        raise Stopped from None
-                    if time.monotonic() >= until:
-                        raise overdue(target, limit()) from None
+            try:
+                reply = waited(made.wait, limit(), expired)
+            except ChildTimeout:
+                raise overdue(target, limit()) from None
             self.why = str(reply["unforkable"])
             self.template = None if self.why else made
         except ChildDied as died:

@@ -695,6 +695,7 @@ def _observed(launches: Launches, allocations: GuardedAllocations) -> Run:
         unreliable=launches.unreliable,
         accesses=launches.accesses,
         programs=launches.programs,
+        alone=tuple(launches.alone),
         config=launches.config,
         configs=launches.configs,
         foreign=tuple(allocations.foreign),

@@ -188,7 +188,9 @@ class Session:
             ):
                 seen = marked[touched]
                 if np.count_nonzero(seen) and ((seen != 0) & (seen != who)).any():
-                    raise NotVectorised("a program stores where another one does")
+                    raise NotVectorised(
+                        "a program stores where another one loads or stores"
+                    )
             marks.writers[touched] = who
             if many and (marks.writers[touched] != who).any():
                 raise NotVectorised("programs store to the same elements")
@@ -388,8 +390,8 @@ def _counted(offsets: Indices, size: int) -> Indices:
 # How many bytes the largest value of a program takes, by a kernel's code.
 _sizes: dict[CodeType, int] = {}
 # Kernels whose programs had to run one after the other: for how many launches they do
-# so unasked, and for how many the next time.
-_skipped: dict[CodeType, tuple[int, int]] = {}
+# so unasked, for how many the next time, and why.
+_skipped: dict[CodeType, tuple[int, int, str]] = {}
 
 
 def run(
@@ -416,10 +418,10 @@ def run(
     if len(order) < LEAST_PROGRAMS or np.__version__.startswith("1."):
         return "few programs"
     code = kernel.__code__
-    skip, next_time = _skipped.get(code, (0, 1))
+    skip, next_time, why = _skipped.get(code, (0, 1, ""))
     if skip:
-        _skipped[code] = skip - 1, next_time
-        return "as before"
+        _skipped[code] = skip - 1, next_time, why
+        return why
     following: Session | None = None
     try:
         following = session()
@@ -431,7 +433,7 @@ def run(
         why = str(error) if isinstance(error, NotVectorised) else type(error).__name__
     if following is not None:
         following.roll_back(0)
-    _skipped[code] = next_time, min(2 * next_time, _MOST_SKIPPED)
+    _skipped[code] = next_time, min(2 * next_time, _MOST_SKIPPED), why
     return why
 
 

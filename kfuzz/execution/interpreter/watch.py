@@ -238,7 +238,8 @@ class Launches:
             self.at_once += 1
             self.programs += order.size
             return
-        self.alone[why] += 1
+        if order.size >= vectorised.LEAST_PROGRAMS:
+            self.alone[why] += 1
         for x, y, z in np.stack(np.unravel_index(order, self.grid), 1).tolist():
             self._program((x, y, z))
             builder.set_grid_idx(x, y, z)

@@ -31,7 +31,14 @@ from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import Case, TensorSpec, contiguous_strides, is_dtype, parsed
+from kfuzz.core.recipe import (
+    Case,
+    TensorSpec,
+    is_dense,
+    is_dtype,
+    parsed,
+    span_of,
+)
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import watch
@@ -284,10 +291,7 @@ class TensorArgument:
     @property
     def span(self) -> int:
         """Elements from the first to the last addressed one."""
-        if not self.numel:
-            return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        return 1 + sum((n - 1) * s for n, s in steps)
+        return span_of(self.shape, self.strides)
 
     @property
     def distinct(self) -> bool:
@@ -303,10 +307,7 @@ class TensorArgument:
     @property
     def contiguous(self) -> bool:
         """Whether the elements, if there are any, lie in C order without gaps."""
-        steps = zip(
-            self.shape, self.strides, contiguous_strides(self.shape), strict=True
-        )
-        return not self.numel or all(n == 1 or s == dense for n, s, dense in steps)
+        return is_dense(self.shape, self.strides)
 
 
 @dataclass(frozen=True)

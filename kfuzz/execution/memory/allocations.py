@@ -11,7 +11,6 @@ from typing import Any, Final
 import torch
 import torch.utils._device
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge
@@ -35,6 +34,7 @@ from kfuzz.execution.memory.fences import Pool
 from kfuzz.execution.memory.placement import ROW_BYTES
 from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
 from kfuzz.execution.memory.slots import PoisonedSlot, Rows
+from kfuzz.numerics.formats import Uncompiled
 from kfuzz.numerics.run import AllocationTouch
 
 EDGE_ALIGNMENT: Final = 256
@@ -107,7 +107,7 @@ class Allocated:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
-class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class GuardedAllocations(Uncompiled):  # type: ignore[no-untyped-call]
     """A mode in which `torch.empty` and its kin return guarded, poisoned storage.
 
     Shapes, strides, dtypes and storage sizes are those that torch gives. Empty
@@ -205,11 +205,6 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def ignore_compile_internals(cls) -> bool:
         """Let torch.compile compile: under other modes it silently runs eagerly."""
         return True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # True would wrap each call and import torch._dynamo, which takes seconds.
-        return False
 
     def touches(self) -> list[AllocationTouch]:
         """Return the writes outside all allocations so far; waits for the device."""

@@ -382,30 +382,17 @@ def signs(bit: Tensor) -> Tensor:
     return bit.to(torch.float64).mul_(-2.0).add_(1.0)
 
 
-def narrow(x: Tensor, fmt: Format) -> Tensor:
-    """Round float64 to nearest even and convert, for values within the range.
+def narrowed(x: Tensor, fmt: Format) -> Tensor:
+    """Return as float64 what one conversion to a format's dtype leaves as it is.
 
     Adding and subtracting 1.5 * 2**k, k chosen per element so that the sum's
-    last place is the format's, rounds once and needs a third of the operations
-    of `kfuzz.numerics.formats.round_to`, with which it agrees (but a negative
-    number that rounds to zero becomes +0).
+    last place is the format's, rounds once to nearest even and needs a third of the
+    operations of `kfuzz.numerics.formats.round_to`, with which it agrees (but a
+    negative number that rounds to zero becomes +0).
 
     Args:
         x: finite float64 whose rounding is within the format's range.
         fmt: a format with a torch dtype of its name.
-
-    Returns:
-        The rounded values in the format's dtype.
-    """
-    return narrowed(x, fmt).to(fmt.dtype)
-
-
-def narrowed(x: Tensor, fmt: Format) -> Tensor:
-    """Return as float64 what one conversion to a format's dtype leaves as it is.
-
-    Args:
-        x: as for `narrow`.
-        fmt: as for `narrow`.
 
     Returns:
         `x` itself where the conversion rounds once, else the rounded values.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kfuzz.core.dtypes import DTYPES
+from kfuzz.core.recipe import span_of
 from kfuzz.numerics.formats import Footprint
 
 LEAF: Final = "*"
@@ -462,8 +463,7 @@ def _extent(tensor: Tensor) -> tuple[Tensor, bool]:
     All that lies between its first and its last element, if that is no more than its
     elements: dense tensors in any order, and expanded ones. Else its elements.
     """
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    span = 1 + sum((n - 1) * step for n, step in steps) if tensor.numel() else 0
+    span = span_of(tensor.shape, tensor.stride())
     if span > tensor.numel():
         return tensor, False
     return torch.as_strided(tensor, (span,), (1,), tensor.storage_offset()), True

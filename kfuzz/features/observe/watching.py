@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import interpreting, watch
+from kfuzz.store.files import replace_file
 
 # What an observed program did, as one process hands it to another.
 
@@ -101,9 +102,8 @@ class Callee:
 
 def write(callees: Mapping[object, Callee], folder: Path) -> None:
     """Keep what was seen, whole or not at all."""
-    made = folder / f"{FILE}.new"
-    made.write_bytes(pickle.dumps(list(callees.values())))
-    made.replace(folder / FILE)
+    made = pickle.dumps(list(callees.values()))
+    replace_file(folder / FILE, made, prefix=".new-", sync=False)
 
 
 def read(folder: Path) -> list[Callee]:

@@ -110,10 +110,7 @@ def _positive(x: Tensor) -> Tensor:
 
 
 def consistent(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return where indices name a probability that may be in order there, none twice.
-
-    And where weights are those of the indices beside them.
-    """
+    """Each index names one of the k greatest, none twice, with its own weight."""
     x, k = problem.tensors["logits"], problem.axis("k")
     p = Probabilities.of(problem, x)
     index = outputs["indices"].to(torch.int64)
@@ -176,7 +173,7 @@ def _slack(problem: Problem, p: Probabilities, limit: float) -> Tensor:
 
 
 def heavy_enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return where what a row keeps has the probability that top-p asks for."""
+    """What a row keeps has the probability p or more, and is one element at least."""
     x, limit, y = problem.tensors["logits"], problem.number("p"), outputs["y"]
     if x.numel() == 0:
         return {"y": torch.ones_like(y, dtype=torch.bool)}
@@ -206,7 +203,7 @@ def greatest(problem: Problem) -> Acceptance:
 
 
 def enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return where a row keeps k elements or more, or all above -Inf."""
+    """At least k elements of a row are kept, or all above -Inf."""
     x, k, y = problem.tensors["logits"], problem.axis("k"), outputs["y"]
     finite = (x > -math.inf).sum(-1, keepdim=True).clamp(max=k)
     held = (y > -math.inf).sum(-1, keepdim=True) >= finite

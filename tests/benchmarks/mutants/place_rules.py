@@ -340,7 +340,7 @@ def _returned(site: Site) -> Iterator[Edit]:
 def _shared(site: Site) -> Iterator[Edit]:
     match site.node:
         case ast.Assign(targets=[ast.Name()], value=value) if not site.kernel:
-            if is_call(value, "torch.empty", "empty_rows", ".new_empty"):
+            if is_call(value, "torch.empty", "empty", ".new_empty"):
                 first = site.function.args.args[0].arg
                 key = f"({first}.shape, {first}.dtype, {first}.device)"
                 kept = "globals().setdefault('kept', {})"

@@ -13,7 +13,7 @@ from kfuzz.contracts.witnesses.witness import Witness
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "contracts" / "witnesses"
 # Written into the file itself: its functions are part of the kernel.
-_INLINED: Final = ("activations",)
+_INLINED: Final = ("activations", "rows")
 _PACKAGE: Final = "kfuzz.contracts.witnesses"
 
 Known = Mapping[str, object]
@@ -51,6 +51,12 @@ class Specimen:
             if isinstance(node, ast.ImportFrom) and (base := _inlined(node)):
                 other = _Module.of(base)
                 names = {alias.name for alias in node.names}
+                lines += [
+                    other.segment(n)
+                    for n in other.tree.body
+                    if isinstance(n, ast.Import | ast.ImportFrom)
+                    and other.segment(n) not in lines
+                ]
                 reached = other.reached(names & wanted)
                 inlined += [
                     other.segment(n) for n in other.tree.body if _defined(n) & reached
@@ -179,6 +185,8 @@ def _defined(node: ast.stmt) -> set[str]:
         case ast.Assign(targets=targets):
             inside = (n for t in targets for n in ast.walk(t))
             return {n.id for n in inside if isinstance(n, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
         case _:
             return set()
 
@@ -202,7 +210,8 @@ def _elementwise(name: str) -> Specimen:
 
 
 def _product(name: str, *, bias: bool, activation: str) -> Specimen:
-    faults = dict.fromkeys(("HALF_ACCUMULATOR", "half_accumulator", "drop_tail"), False)
+    named = ("HALF_ACCUMULATOR", "COERCE", "half_accumulator", "coerce", "drop_tail")
+    faults = {"tuned_for": None, **dict.fromkeys(named, False)}
     known = {"BIAS": bias, "ACTIVATION": activation, "NAME": activation, **faults}
     return Specimen(f"triton_{name}", known)
 
@@ -220,15 +229,15 @@ SPECIMENS: Final = (
     _product("matmul", bias=False, activation="none"),
     Specimen("triton_sum", {
         "HALF_ACCUMULATOR": False, "whole_programs": False, "drop_tail": False,
-        "half_accumulator": False,
+        "half_accumulator": False, "neighbours": False,
     }),
     Specimen("triton_amax", {"ZERO_IDENTITY": False, "SWALLOW_NAN": False}),
     Specimen("triton_relu"),
-    Specimen("triton_embedding", {"WRAP": False, "wrap": False}),
+    Specimen("triton_embedding", {"STRAYS": "raise", "strays": "raise"}),
     Specimen("triton_cross_entropy"),
     Specimen("triton_copy"),
     Specimen("triton_transpose"),
-    Specimen("triton_argmax", {"LAST": False}),
+    Specimen("triton_argmax", {"LAST": False, "last": False}),
     Specimen("triton_cumsum"),
     _norm("add_rms_norm", residual=True),
     _norm("rms_norm"),

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from kfuzz.core.codec import decode
 from kfuzz.core.errors import HarnessError
+from kfuzz.core.recipe import span_of
 from kfuzz.execution.memory.placement import region_of
 from kfuzz.execution.processes.wire import Closing
 from kfuzz.numerics.run import Raised
@@ -140,9 +141,8 @@ class Geometry:
         """Bytes of a storage up to the end of the last element."""
         if not self.numel:
             return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        last = self.offset + sum((n - 1) * step for n, step in steps)
-        return (last + 1) * self.torch_dtype.itemsize
+        span = span_of(self.shape, self.strides)
+        return (self.offset + span) * self.torch_dtype.itemsize
 
     def over(self, storage: torch.UntypedStorage, device: torch.device) -> Tensor:
         """Return the tensor of this geometry in a storage."""

@@ -7,7 +7,6 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 
 import fnmatch
 import threading
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from kfuzz.core.finding import Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Role, Soundness, Verdict
 from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
-from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped, processors, streamed
+from kfuzz.engine.workers.jobs import Stopped, processors, streamed, waited
 from kfuzz.engine.workers.runner import attributed, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
@@ -370,11 +369,11 @@ class Pool:
             setattr(self._mine, entry.backend, child)
         try:
             child.send(self._message(entry))
-            reply = _reply(child, stop)
+            reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
         except ChildRaised as raised:
             problem = f"{raised.type}: {raised.message}"
             return outcome_of(entry, Found(problem=problem), functional=False)
-        except (ChildDied, ChildTimeout):
+        except (ChildDied, ChildTimeout, Stopped):
             reply = {"spent": True}
         if reply["spent"]:
             child.kill()
@@ -426,13 +425,11 @@ class Pool:
             found = search(entry, judge, cases=self._cases, seed=self._seed)
             with self._child(entry) as child:
                 child.send({**self._message(entry), "cases": 0})
-                reply = _reply(child, stop)
+                reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
             functional = decode(Outcome, reply["outcome"], "outcome").functional
         except Stopped:
             return None
         except ChildTimeout:
-            if stop.is_set():
-                return None
             what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
             found = Found(problem=what)
         except KfuzzError as error:
@@ -440,21 +437,6 @@ class Pool:
         finally:
             runner.close()
         return outcome_of(entry, found, functional=functional)
-
-
-def _reply(child: Child, stop: threading.Event) -> dict[str, Any]:
-    """Return what a child answers, looking now and then whether all is over.
-
-    Raises:
-        ChildTimeout: if it takes too long, or the calibration is stopped.
-    """
-    deadline = time.monotonic() + WITNESS_SECONDS
-    while True:
-        try:
-            return child.wait(LOOK_SECONDS)
-        except ChildTimeout:
-            if stop.is_set() or time.monotonic() >= deadline:
-                raise
 
 
 DEFAULT_CASES: Final = 400

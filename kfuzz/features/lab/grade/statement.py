@@ -6,8 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from kfuzz.core.codec import decode
-from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import KernelProof, Refusal
 from kfuzz.core.finding import Fingerprint
 from kfuzz.core.verdict import Graded, Kind, Role, Soundness, State, Tried
@@ -331,10 +329,5 @@ def read_kept(kind: type[T], name: str, path: Path, fix: str) -> T:
     Raises:
         DecodeError: if the file cannot be read, or holds none; names the field.
     """
-    where = str(path)
     text = files.read_plain(path, _STATEMENTS_MOST_BYTES, fix=fix)
-    parsed = files.loads(text, where=where)
-    parsed = files.document(parsed, FORMAT, where=where, fix=fix)
-    if name not in parsed:
-        raise DecodeError(f"holds no {name}", where=where, fix=fix)
-    return decode(kind, parsed[name], f"{path}: {name}")
+    return files.value_of(kind, name, text, FORMAT, where=str(path), fix=fix)

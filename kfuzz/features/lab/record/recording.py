@@ -23,7 +23,7 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.oracle import compare_all
 from kfuzz.core.budget import Depth, SizeBudget
-from kfuzz.core.codec import decode, encode
+from kfuzz.core.codec import encode
 from kfuzz.core.errors import BindingError, DecodeError, HarnessError, UsageError
 from kfuzz.core.finding import Fingerprint, safe_name, short_hash
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
@@ -224,7 +224,8 @@ def read_header(folder: Path) -> Header:
     """
     path = folder / HEADER
     fix = "`kfuzz record --out DIR` makes one"
-    return decode(Header, _part(read_plain(path, 1 << 20, fix=fix), "header", path))
+    text = read_plain(path, 1 << 20, fix=fix)
+    return files.value_of(Header, "header", text, FORMAT, where=str(path))
 
 
 def read(folder: Path) -> Recording:
@@ -246,7 +247,8 @@ def read(folder: Path) -> Recording:
 
 def _read_kernel(path: Path) -> Recorded:
     packed = read_plain(path, _MOST_BYTES, follow=False)
-    return decode(Recorded, _part(_unpacked(packed, path), "kernel", path))
+    text = _unpacked(packed, path)
+    return files.value_of(Recorded, "kernel", text, FORMAT, where=str(path))
 
 
 def _unpacked(packed: bytes, path: Path) -> bytes:
@@ -258,14 +260,6 @@ def _unpacked(packed: bytes, path: Path) -> bytes:
         raise DecodeError("is cut off, or unpacks to too much", where=str(path))
     except zlib.error as error:
         raise DecodeError(f"is damaged: {error}", where=str(path)) from None
-
-
-def _part(text: bytes, name: str, path: Path) -> object:
-    where = str(path)
-    document = files.document(files.loads(text, where=where), FORMAT, where=where)
-    if name not in document:
-        raise DecodeError(f"holds no {name}", where=where)
-    return document[name]
 
 
 # Making a recording: equal cases whatever the device, judged by its children.
