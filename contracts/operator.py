@@ -1212,7 +1212,6 @@ _OWN: Final = (
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
     "kfuzz.contracts.gradients.rules.rows",
-    "kfuzz.numerics.models.",
 )
 
 

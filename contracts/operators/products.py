@@ -65,6 +65,15 @@ def reference_attention(*tensors: Any, **scalars: Any) -> Any:
     return with_lse(*tensors, **scalars)[0]
 
 
+def accept_attention(problem: nm.Problem) -> nm.Acceptance:
+    """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
+
+    rho bounds the relative error of a weight, r that of their sum; the formula
+    and its terms stand in `kfuzz.numerics.models.attention`.
+    """
+    return nm.attend(problem)
+
+
 # A window that no power of two divides, and one that hides all but a query's own key.
 WINDOWS: Final = (1, 2, 7, 16, 33)
 CAPS: Final = (1.0, 30.0, 50.0)
@@ -83,7 +92,7 @@ attention = defined(
         "softcap": ks.scalar(None, domain=CAPS),
     },
     oracle=reference_attention,
-    error_model=nm.attend,
+    error_model=accept_attention,
     chain=("matmul", "softmax", "matmul"),
     batch="B",
     reduced="T",
@@ -101,13 +110,18 @@ attention = defined(
 )
 
 
+def accept_attention_lse(problem: nm.Problem) -> nm.Accepted:
+    """Return attention's acceptance, and lse +- (r / (1 - r) + 6u |m| + 6u log l)."""
+    return nm.attend_with_lse(problem)
+
+
 attention_lse = replace(
     attention,
     name="attention_lse",
     # Whether a sink is part of the sum is not agreed upon.
     inputs={n: p for n, p in attention.inputs.items() if n != "sinks"},
     oracle=with_lse,
-    error_model=nm.attend_with_lse,
+    error_model=accept_attention_lse,
     outputs=("y", "lse"),
     chain=(),
     **bounded("attention_lse", Structure.INTERVAL),

@@ -44,6 +44,14 @@ def reference_linear_attention(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
+def accept_linear_attention(problem: nm.Problem) -> nm.Accepted:
+    """Return scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1) about y.
+
+    alpha and c stand in `kfuzz.numerics.models.recurrence`.
+    """
+    return nm.recurrence.linear(problem)
+
+
 # What a logarithm of a decay is.
 DECAYS: Final = "(-inf, 0]"
 
@@ -59,7 +67,7 @@ linear_attention = defined(
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
     },
     oracle=reference_linear_attention,
-    error_model=nm.recurrence.linear,
+    error_model=accept_linear_attention,
     outputs=("y", "final_state"),
     batch="B",
     shape_class="D >= 1",
@@ -105,6 +113,14 @@ def reference_delta_rule(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
+def accept_delta_rule(problem: nm.Problem) -> nm.Accepted:
+    """Return scale |q| (F + c N) about y, F the error of the state that is carried on.
+
+    F, c and N stand in `kfuzz.numerics.models.recurrence`.
+    """
+    return nm.recurrence.delta(problem)
+
+
 delta_rule = replace(
     linear_attention,
     name="delta_rule",
@@ -119,6 +135,6 @@ delta_rule = replace(
         "normalize": ks.scalar(False, domain=(True,)),
     },
     oracle=reference_delta_rule,
-    error_model=nm.recurrence.delta,
+    error_model=accept_delta_rule,
     **bounded("delta_rule", Structure.INTERVAL),
 )

@@ -151,6 +151,16 @@ def reference_topk_routing(logits: Any, *, k: int, renormalize: bool) -> Any:
     return weights, indices
 
 
+def accept_topk_routing(problem: nm.Problem) -> nm.Accepted:
+    """Return the greatest probabilities within their errors, and any index."""
+    return nm.sampling.routed(problem)
+
+
+def relate_topk_routing(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
+    """Each index names one of the k greatest, none twice, with its own weight."""
+    return nm.sampling.consistent(problem, outputs)
+
+
 topk_routing = defined(
     "topk_routing",
     inputs={
@@ -159,8 +169,8 @@ topk_routing = defined(
         "renormalize": ks.scalar(False, (True,)),
     },
     oracle=reference_topk_routing,
-    error_model=nm.sampling.routed,
-    relation=nm.sampling.consistent,
+    error_model=accept_topk_routing,
+    relation=relate_topk_routing,
     outputs=("weights", "indices"),
     integers=("indices",),
     reduced="E",

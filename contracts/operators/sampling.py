@@ -22,6 +22,16 @@ def reference_top_k_filter(logits: Any, *, k: int) -> Any:
     return logits.masked_fill(logits < least, -math.inf)
 
 
+def accept_top_k_filter(problem: nm.Problem) -> nm.Acceptance:
+    """Return logits as they are above the k-th greatest, either where equal to it."""
+    return nm.sampling.greatest(problem)
+
+
+def relate_top_k_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
+    """At least k elements of a row are kept, or all above -Inf."""
+    return nm.sampling.enough(problem, outputs)
+
+
 top_k_filter = defined(
     "top_k_filter",
     inputs={
@@ -29,8 +39,8 @@ top_k_filter = defined(
         "k": ks.scalar(1, (2, 3, 5, 8, 17, 50)),
     },
     oracle=reference_top_k_filter,
-    error_model=nm.sampling.greatest,
-    relation=nm.sampling.enough,
+    error_model=accept_top_k_filter,
+    relation=relate_top_k_filter,
     reduced="N",
     shape_class="k <= N",
     defaults=Declaration(subnormals="preserve"),
@@ -57,6 +67,16 @@ def reference_top_p_filter(logits: Any, *, p: float) -> Any:
     )
 
 
+def accept_top_p_filter(problem: nm.Problem) -> nm.Acceptance:
+    """Return logits as they are before the bound, either where a sum may reach it."""
+    return nm.sampling.nucleus(problem)
+
+
+def relate_top_p_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
+    """What a row keeps has the probability p or more, and is one element at least."""
+    return nm.sampling.heavy_enough(problem, outputs)
+
+
 top_p_filter = defined(
     "top_p_filter",
     inputs={
@@ -64,8 +84,8 @@ top_p_filter = defined(
         "p": ks.scalar(0.9, (0.5, 0.1, 0.95, 1.0)),
     },
     oracle=reference_top_p_filter,
-    error_model=nm.sampling.nucleus,
-    relation=nm.sampling.heavy_enough,
+    error_model=accept_top_p_filter,
+    relation=relate_top_p_filter,
     reduced="N",
     defaults=Declaration(subnormals="preserve"),
     recentres=True,

@@ -591,7 +591,6 @@ def prefilter_round(
     if not count or config.burst == 1 or kernel.unfiltered >= GIVEN_UP:
         return
     made = BatchRound(kernel, this_round, most=most)
-    before = kernel.record.batches
     items = partial(items_of, batches=batches, most=config.burst)
     groups = groups_of(kernel.loaded.kernel)
     number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
@@ -602,7 +601,7 @@ def prefilter_round(
         simplest=not kernel.rounds or end == math.inf,
     )  # fmt: skip
     made.collect()
-    done = kernel.record.batches > before or made.gave_up
+    done = made.items > 0 or made.gave_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
 
 

@@ -139,9 +139,6 @@ class Scores:
 def attend(problem: Problem) -> Acceptance:
     """Return the acceptance of attention, [members, B, H, S, D].
 
-    O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|; rho bounds the
-    relative error of a weight, r that of their sum. See the page above.
-
     Keys and values of group g serve the heads g H/G to (g+1) H/G - 1.
     """
     return attend_with_lse(problem)["y"]
@@ -151,8 +148,6 @@ def attend_with_lse(
     problem: Problem, reach: tuple[Tensor, Tensor] | None = None
 ) -> dict[str, Acceptance]:
     """Return the acceptances of attention, "y", and of its log-sum-exp, "lse".
-
-    That of attention, and lse +- (r / (1 - r) + 6u |m| + 6u log l).
 
     The latter, [members, B, H, S], is stored in float32 whatever the data are; of a row
     without visible keys it is an infinity of either sign.

@@ -155,8 +155,6 @@ def normalized(x: Tensor) -> Tensor:
 def linear(problem: Problem) -> dict[str, Acceptance]:
     """Return the acceptances of linear attention and of the state that it ends with.
 
-    Scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1) about y.
-
     "y" [members, B, T, H, E] and "final_state" [members, B, H, D, E] in float32.
     """
     s = _Sequence.of(problem)
@@ -197,7 +195,7 @@ def linear(problem: Problem) -> dict[str, Acceptance]:
 def delta(problem: Problem) -> dict[str, Acceptance]:
     """Return the acceptances of the gated delta rule and of its last state.
 
-    As of `linear`; scale |q| (F + c N) about y, F the error of the state.
+    As of `linear`.
     """
     s = _Sequence.of(problem)
     value = s.state

@@ -110,7 +110,10 @@ def _positive(x: Tensor) -> Tensor:
 
 
 def consistent(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each index names one of the k greatest, none twice, with its own weight."""
+    """Return where indices name a probability that may be in order there, none twice.
+
+    And where weights are those of the indices beside them.
+    """
     x, k = problem.tensors["logits"], problem.axis("k")
     p = Probabilities.of(problem, x)
     index = outputs["indices"].to(torch.int64)
@@ -173,7 +176,7 @@ def _slack(problem: Problem, p: Probabilities, limit: float) -> Tensor:
 
 
 def heavy_enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a row keeps has the probability p or more, and is one element at least."""
+    """Return where what a row keeps has the probability that top-p asks for."""
     x, limit, y = problem.tensors["logits"], problem.number("p"), outputs["y"]
     if x.numel() == 0:
         return {"y": torch.ones_like(y, dtype=torch.bool)}
@@ -203,7 +206,7 @@ def greatest(problem: Problem) -> Acceptance:
 
 
 def enough(problem: Problem, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """At least k elements of a row are kept, or all above -Inf."""
+    """Return where a row keeps k elements or more, or all above -Inf."""
     x, k, y = problem.tensors["logits"], problem.axis("k"), outputs["y"]
     finite = (x > -math.inf).sum(-1, keepdim=True).clamp(max=k)
     held = (y > -math.inf).sum(-1, keepdim=True) >= finite
