@@ -87,7 +87,7 @@ def test_rows_that_a_shape_class_admits_are_a_violation(project: Project) -> Non
 @pytest.mark.parametrize(
     "wrong",
     [
-        "True",
+        pytest.param("True", marks=pytest.mark.slow),
         "n == 77 or x.shape[0] == 3",
         "n > 16 and bool((x > 3).any())",
         "100 <= n <= 140",

@@ -62,6 +62,7 @@ def most(x, dim):
     return launch(x, dim, True)
 """
 
+QUICK = "a tail without mask"
 FAULTS = {
     "a tail without mask": (
         "total", "(given, mask=offs < n, other=float(\"-inf\") if MOST else 0.0)",
@@ -103,7 +104,13 @@ def located(folder: Path, name: str, text: str) -> tuple[Line | None, bool]:
     return line, bool(found)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fault if fault == QUICK else pytest.param(fault, marks=pytest.mark.slow)
+        for fault in FAULTS
+    ],
+)
 def test_the_faulty_line_is_named(fault: str, tmp_path: Path) -> None:
     name, right, wrong = FAULTS[fault]
     text = KERNELS.replace(right, wrong)
@@ -123,6 +130,7 @@ def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:
     assert line is None
 
 
+@pytest.mark.slow
 def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
     # Two faults at two lines: whichever is mended, the other one is left.
     text = KERNELS.replace(
