@@ -373,7 +373,7 @@ class AddressCheck:
 
     def program(self, index: Program) -> None:
         """Begin a program of the launch."""
-        self._races.ended(len(self._order) - 1)
+        self._races.ended()
         self._order.append(index)
         self._polled = None
 
@@ -812,13 +812,13 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
         check = current()
         if check is None:
             return original(builder, *operands, **named)
-        outer = check.atomic, check.origin
+        outer = check.atomic, check.volatile, check.origin
         check.atomic, check.origin = outer[0] or atomic, _origin(operands, handle)
-        check.volatile = named.get("is_volatile", operands[-1]) is True
+        check.volatile |= named.get("is_volatile", operands[-1]) is True
         try:
             return original(builder, *operands, **named)
         finally:
-            check.atomic, check.origin = outer
+            check.atomic, check.volatile, check.origin = outer
 
     return operation
 

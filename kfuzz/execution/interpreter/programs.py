@@ -141,8 +141,17 @@ class Programs(NDArrayOperatorsMixin):
         return per_program(function, *inputs, **named)
 
     def astype(self, dtype: Any) -> "Programs":
-        """Convert to a type."""
-        return Programs(self.data.astype(dtype))
+        """Convert to a type.
+
+        Where a whole number cannot hold a float, NumPy gives one thing for a number and
+        another for many.
+        """
+        x, kind = self.data, np.dtype(dtype)
+        if x.dtype.kind == "f" and kind.kind in "iu":
+            low, high = np.iinfo(kind).min, np.iinfo(kind).max
+            if not ((x >= low) & (x < high)).all():
+                return Programs(np.stack([each.astype(kind) for each in x]))
+        return Programs(x.astype(dtype))
 
     def view(self, dtype: Any) -> "Programs":
         """Take the bits for those of a type."""

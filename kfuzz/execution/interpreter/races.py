@@ -36,6 +36,9 @@ _MOST_UNITS: Final = 1 << 26
 _MOST_PENDING: Final = 1 << 22
 """So many loads are held as they came until something is stored there."""
 
+_MOST_KNOWN: Final = 1 << 23
+"""Numbers of calls that are kept to know what comes before what: 64 MiB."""
+
 # A stamp says when and by whom: the number of a call, then that of a program.
 _BITS: Final = 24
 _PROGRAM: Final = (1 << _BITS) - 1
@@ -281,6 +284,8 @@ class RaceLog:
         found = []
         if self._follow(memory, spot, offsets, size):
             units, stamps = _units(offsets, size, spot.unit, stamps)
+            if acquires:  # a flag or lock that a store released
+                self._observe(spot, units, stamps)
             found = self._races(spot, units, stamps, (STORE, LOAD))
             self._table(memory, spot, ATOMIC).add(units, stamps)
         clock = self._clock(program).copy()
@@ -290,9 +295,14 @@ class RaceLog:
             self._released[key] = clock if before is None else np.maximum(before, clock)
         return found
 
-    def ended(self, program: int) -> None:
-        """Forget what came before a program that makes no further accesses."""
-        self._known.pop(program, None)
+    def ended(self) -> None:
+        """Give up a launch that takes too much memory to know what comes before what.
+
+        What came before a program that has ended comes before those that read its flag.
+        """
+        if len(self._known) * self._programs > _MOST_KNOWN:
+            self.possible = False
+            self._known.clear()
 
     def _stamps(self, access: str, line: str, programs: Any) -> Indices:
         place = access, line
@@ -368,6 +378,8 @@ class RaceLog:
             clock = self._clock(program).copy()
             read = others[(whose == program) & (others != 0)]
             np.maximum.at(clock, read & _PROGRAM, read >> _BITS)
+            for other in self._known.keys() & set(_numbers(read)):
+                clock = np.maximum(clock, self._known[other])
             self._known[program] = clock
 
     def _follow(self, memory: Memory, spot: _Spot, offsets: Indices, size: int) -> bool:

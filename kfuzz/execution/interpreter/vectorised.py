@@ -84,13 +84,14 @@ class Session:
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
-        origin: as of `AddressCheck`; not used.
+        volatile, origin: as of `AddressCheck`; not used.
         casts: likewise.
     """
 
     def __init__(self, regions: Regions, gets_on: Callable[[], None]) -> None:
         self._gets_on = gets_on
-        self.atomic, self.origin, self.casts = False, None, False
+        self.atomic = self.volatile = self.casts = False
+        self.origin = None
         self._regions = regions
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
