@@ -693,6 +693,8 @@ _ATOMICS: Final = (
     "create_atomic_store", "create_atomic_poll",
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
+_REREAD: Final = "reread"
+"""What stands for the policy of a load that no cache may serve."""
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
 _SECTOR: Final = 16
 # What is checked of the native part, and which of its arguments are the pointers.
@@ -721,6 +723,12 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
         wrap(builder, names, partial(_operation, handle, current, atomic))
+    wrap(
+        builder, ("get_cache_policy",),
+        lambda original: lambda self, modifier, eviction: (
+            _REREAD if str(modifier).endswith("cv") else None
+        ),
+    )  # fmt: skip
     wrap(
         builder, ("create_descriptor_store",),
         lambda original: _in_sectors(original, handle),
@@ -815,6 +823,7 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
         outer = check.atomic, check.volatile, check.origin
         check.atomic, check.origin = outer[0] or atomic, _origin(operands, handle)
         check.volatile |= named.get("is_volatile", operands[-1]) is True
+        check.volatile |= any(x is _REREAD for x in operands)
         try:
             return original(builder, *operands, **named)
         finally:
