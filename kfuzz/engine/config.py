@@ -9,7 +9,7 @@ from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import MEMBERS, Budget, Scale
 from kfuzz.core.event import FindingReplayed
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import ATTRIBUTED, ReplayOutcome, Signature, State
+from kfuzz.core.verdict import ATTRIBUTED, ReplayOutcome, State
 
 
 class Engine(StrEnum):
@@ -54,9 +54,6 @@ class RunConfig:
             `kfuzz.targets.load`; None for no other.
         started: `time.monotonic()` when the command began, from which start-up counts;
             the campaign's own start where it is None.
-        chosen: the one kernel that is searched, by the name that it is bound to, and
-            the name that its findings bear, "" for its own; None for all.
-        seen: signatures that are findings of the run already.
     """
 
     targets: tuple[str, ...]
@@ -80,8 +77,6 @@ class RunConfig:
     also_compile: tuple[str, ...] = ()
     import_seconds: float | None = None
     started: float | None = None
-    chosen: tuple[str, str] | None = None
-    seen: tuple[Signature, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -205,18 +205,27 @@ class Caller:
             BindingError: if the operator's oracle or error model is malformed.
         """
         # Before the run: after a device-side assertion nothing can be read.
+        evidence, expected = self.before_run(derived)
+        base = self.run(
+            derived, expected, poison_of(derived.case), arena=arena, hold=hold
+        )
+        evidence = replace(evidence, runs={Probe.BASE: base})
+        return evidence, unsupported_because(base)
+
+    def before_run(self, derived: Derived) -> tuple[Evidence, Mapping[str, Expected]]:
+        """Return the evidence that lacks the runs, and what results are expected.
+
+        Raises:
+            BindingError: if the operator's oracle or error model is malformed.
+        """
         operator, claims = self.kernel.operator, self.kernel.declaration
         evidence = posed(operator, claims, derived)
         accepted = evidence.acceptance
         expected = {} if accepted is None else expected_metadata(accepted)
-        base = self.run(
-            derived, expected, poison_of(derived.case), arena=arena, hold=hold
-        )
         places = given(operator, derived.case, derived.values, claims, expected) or {}
         evidence = replace(
             evidence,
             case=replace(derived.case, destinations=places),
-            runs={Probe.BASE: base},
             explicit=self.kernel.explicit,
             lacking=tuple(
                 name
@@ -224,7 +233,7 @@ class Caller:
                 if name not in operator.listed
             ),
         )
-        return evidence, unsupported_because(base)
+        return evidence, expected
 
     def judged(self, derived: Derived) -> Evidence | None:
         """Return the evidence of a case away from pages; None if undecided."""

@@ -17,14 +17,13 @@ from typing import Any, Final
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import Probe
-from kfuzz.contracts.oracle import expected_metadata, given
 from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.finding import Line
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Failure, Kind, Signature
-from kfuzz.evaluation.calling import posed, unsupported_because
+from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, relative, traced
 from kfuzz.evaluation.evaluator import Evaluator
 
@@ -118,7 +117,7 @@ class _Cases:
         known = self._posed.get(id(case))
         if known is None:
             known = self._posed[id(case)] = self._pose(case)
-        evidence, derived, expected, caller = known
+        evidence, expected, derived, caller = known
         base = caller.run(derived, expected, poison_of(derived.case))
         if unsupported_because(base):
             return None, None
@@ -130,22 +129,10 @@ class _Cases:
         return (True if judged else None), None
 
     def _pose(self, case: Case) -> tuple[Any, ...]:
-        evaluator = self._evaluator
-        kernel, case = evaluator.kernel, evaluator.settled(case)
-        operator, claims = kernel.operator, kernel.declaration
-        derived = Derived(case, evaluator.values(case))
-        evidence = posed(operator, claims, derived)
-        accepted = evidence.acceptance
-        expected = {} if accepted is None else expected_metadata(accepted)
-        places = given(operator, case, derived.values, claims, expected) or {}
-        lacking = kernel.arguments.lacking(case.tensors)
-        evidence = replace(
-            evidence,
-            case=replace(case, destinations=places),
-            explicit=kernel.explicit,
-            lacking=tuple(n for n in lacking if n not in operator.listed),
-        )
-        return evidence, derived, expected, evaluator.caller(case)
+        case = self._evaluator.settled(case)
+        derived = Derived(case, self._evaluator.values(case))
+        caller = self._evaluator.caller(case)
+        return *caller.before_run(derived), derived, caller
 
 
 class Locating:

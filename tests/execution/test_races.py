@@ -180,6 +180,25 @@ def test_programs_at_once_are_told_apart() -> None:
     assert found == [(1, 0, "store")]
 
 
+def test_a_flag_that_a_store_raised_orders_who_reads_it() -> None:
+    log = Log(3)
+    log.stores(0, [0, 9], [1, 1], [0, 0])
+    assert log.atomics(1, 9) == []
+    assert log.loads(1, 0) == []
+    assert log.atomics(2, 9, acquires=False) == ["store"]
+
+
+def test_a_chain_of_flags_orders_the_last_after_the_first() -> None:
+    log = Log(3)
+    for program in range(3):
+        log.ended()
+        assert log.loads(program, 9, ordering=True) == []
+        if program == 2:
+            assert log.loads(2, 0, 1) == []
+        log.stores(program, [program], [1], [0])
+        assert log.stores(program, [9], [program + 1], [program]) == []
+
+
 def test_masked_loads_and_stores_of_what_is_there_do_not_race() -> None:
     log = Log(2)
     log.loads(0, 0, 1, mask=np.array([True, False]))

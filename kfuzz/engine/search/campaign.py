@@ -266,7 +266,6 @@ class Campaign:
         if why := no_fences(self.backend):
             record.notice(f"{UNFENCED}: {why}")
         kernel = KernelSearch(loaded, runner, budget, record)
-        kernel.seen.update(self.config.seen)
         kernel.large = self.config.scale is Scale.LARGE
         shared = self.shares_time()
         kernel.sizes = size_classes(budget, drawn) if shared else [SizeClass(budget)]

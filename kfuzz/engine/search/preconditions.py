@@ -155,10 +155,7 @@ def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[Loaded
 
     Each bears a name of its own, see `named_apart`.
     """
-    if (chosen := config.chosen) is None:
-        return named_apart(loaded, Corpus(config.corpus).homes, config.root)
-    name, alias = chosen
-    return [replace(k, alias=alias) for k in loaded if k.kernel.name == name]
+    return named_apart(loaded, Corpus(config.corpus).homes, config.root)
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:

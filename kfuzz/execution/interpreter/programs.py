@@ -150,7 +150,7 @@ class Programs(NDArrayOperatorsMixin):
         if x.dtype.kind == "f" and kind.kind in "iu":
             low, high = np.iinfo(kind).min, np.iinfo(kind).max
             if not ((x >= low) & (x < high)).all():
-                return Programs(np.stack([each.astype(kind) for each in x]))
+                return per_program(operator.methodcaller("astype", kind), self)  # type: ignore[no-any-return]
         return Programs(x.astype(dtype))
 
     def view(self, dtype: Any) -> "Programs":

@@ -191,7 +191,15 @@ def counts(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + BLOCK + at, before, mask=at < n - BLOCK)
 
 
+@triton.jit
+def out_of_range(x, y, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    whole = (tl.load(x + program) * 1e6).to(tl.uint32)
+    tl.store(y + program, whole.to(tl.float32, bitcast=True))
+
+
 TOGETHER = [
+    out_of_range,
     branches, loops, reductions, shapes, functions, products, descriptors, counts,
 ]  # fmt: skip
 
