@@ -76,7 +76,6 @@ class _Unix(_Server):
             socketserver.TCPServer.server_bind(self)
         finally:
             os.umask(before)
-        self.server_name, self.server_port = path, 0
 
     def server_close(self) -> None:
         """Let go of the socket, and of its name."""
@@ -126,9 +125,8 @@ def serving(address: str, judge: Judge, token: str) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            is_unix = isinstance(server, _Unix)
-            port = server.server_port
-            yield address if is_unix else f"http://{_LOCAL[0]}:{port}"
+            url = f"http://{_LOCAL[0]}:{server.server_address[1]}"
+            yield address if isinstance(server, _Unix) else url
         finally:
             server.shutdown()
             thread.join()
@@ -146,7 +144,7 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             """Answer whether it is there."""
-            self._answer("/health", lambda: {"jobs": judge.jobs})
+            self._answer("/health", lambda body: {"jobs": judge.jobs})
 
         def do_POST(self) -> None:
             """Judge what is sent."""
@@ -155,13 +153,16 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: the answers say all."""
 
-        def _judged(self) -> dict[str, Any]:
-            body = self._body()
+        def _judged(self, body: bytes) -> dict[str, Any]:
+            try:
+                request = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, f"no JSON: {error}") from None
             if not room.acquire(blocking=False):
                 what = f"{WAITING * judge.jobs} judgements are under way: try later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, what)
             try:
-                return judge.judge(**_request(judge, body)).document
+                return judge.judge(**_request(judge, request)).document
             finally:
                 room.release()
 
@@ -171,26 +172,26 @@ def _handler(judge: Judge, token: str) -> type[BaseHTTPRequestHandler]:
                 what = "no token, or another: send Authorization: Bearer TOKEN"
                 raise Refused(HTTPStatus.UNAUTHORIZED, what)
 
-        def _body(self) -> Any:
-            length = self.headers.get("Content-Length", "")
+        def _body(self) -> bytes:
+            missing = "" if self.command == "POST" else "0"
+            length = self.headers.get("Content-Length", missing)
             if not (length.isascii() and length.isdigit()):
                 raise Refused(HTTPStatus.LENGTH_REQUIRED, "no Content-Length")
             if len(length) > 12 or int(length) > MOST_BYTES:
                 what = f"{length[:20]} bytes: a request has at most {MOST_BYTES}"
                 raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what)
-            try:
-                return json.loads(self.rfile.read(int(length)))
-            except (ValueError, RecursionError) as error:
-                raise Refused(HTTPStatus.BAD_REQUEST, f"no JSON: {error}") from None
+            return self.rfile.read(int(length))
 
-        def _answer(self, path: str, made: Callable[[], dict[str, Any]]) -> None:
+        def _answer(self, path: str, made: Callable[[bytes], dict[str, Any]]) -> None:
             status, document = HTTPStatus.OK, dict[str, Any]()
             try:
+                # First: who still sends when the connection ends reads no answer.
+                body = self._body()
                 self._require_token()
                 if self.path != path:
                     what = f"nothing at {self.path!r:.80}: POST /judge, GET /health"
                     raise Refused(HTTPStatus.NOT_FOUND, what)
-                document = made()
+                document = made(body)
             except Refused as refused:
                 status, document = refused.status, {"error": str(refused)}
             except BackendError as error:
