@@ -74,10 +74,9 @@ def defined(
     return Operator(name, **fields, **bounded(name, structure))
 
 
-def known(defect: str) -> dict[str, str]:
-    """Return what is known of a defect of torch's in words, as fields of `Defect`."""
-    _, items = _page("platform/DEFECTS.md")[defect]
-    return {"where": items["Inputs"], "evidence": items["Evidence"]}
+def known() -> list[dict[str, str]]:
+    """Return what the page says of each defect of torch's."""
+    return [items for _, items in _page("platform/DEFECTS.md").values() if items]
 
 
 def glossary(heading: str) -> dict[str, str]:

@@ -8,8 +8,7 @@ from kfuzz.contracts.operator import Operator
 
 # Each enters its kernels.
 from kfuzz.contracts.platform import pointwise, products, rows  # noqa: F401
-from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.contracts.platform.table import IMPLEMENTATIONS, excuses, joined
+from kfuzz.contracts.platform.table import DEFECTS, IMPLEMENTATIONS, excuses, joined
 
 
 @dataclass(frozen=True)

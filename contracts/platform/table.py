@@ -5,10 +5,11 @@ no claim may hide. Both may hold for one device or all, and from one version up 
 another.
 """
 
+import ast
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ import torch
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.prose import known
 from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
 
@@ -114,6 +116,28 @@ class Defect:
     device: str = ""
     since: str = ""
     until: str = ""
+
+
+def _listed() -> Iterator[Defect]:
+    """Yield the defects that `DEFECTS.md` names, one for each class that one breaks."""
+    for said in known():
+        keyword, _, value = said.get("Excused by", "").partition("=")
+        for contract in said["Breaks"].split(", "):
+            yield Defect(
+                contract,
+                tuple(said["Kernels"].split(", ")),
+                said["Inputs"],
+                said["Evidence"],
+                excuse=((keyword, ast.literal_eval(value)),) if keyword else (),
+                processor=said.get("Processor", ""),
+                device=said.get("Device", ""),
+                since=said.get("Since", ""),
+                until=said.get("Until", ""),
+            )
+
+
+DEFECTS: Final = tuple(_listed())
+"""True findings in torch; each is expected where kernels declare honestly."""
 
 
 @dataclass(frozen=True)

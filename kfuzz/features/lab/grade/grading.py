@@ -193,8 +193,7 @@ class Grading:
     def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
         if not self._platform:
             return ()
-        from kfuzz.contracts.platform.defects import DEFECTS
-        from kfuzz.contracts.platform.table import holds
+        from kfuzz.contracts.platform.table import DEFECTS, holds
 
         version = version_of("torch")
         return tuple(
