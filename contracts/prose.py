@@ -74,9 +74,9 @@ def defined(
     return Operator(name, **fields, **bounded(name, structure))
 
 
-def known() -> list[dict[str, str]]:
-    """Return what the page says of each defect of torch's."""
-    return [items for _, items in _page("platform/DEFECTS.md").values() if items]
+def entries(page: str) -> list[dict[str, str]]:
+    """Return the items of each heading of a page that has some."""
+    return [items for _, items in _page(page).values() if items]
 
 
 def glossary(heading: str) -> dict[str, str]:
