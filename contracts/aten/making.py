@@ -862,7 +862,6 @@ def bound(
         {**found.claims, **claims},
         name=name,
         module=module,
-        line=0,
         top_level=True,
     )
 

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +32,7 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
-from kfuzz.execution.values.fills import HOST, logical_values
+from kfuzz.execution.values.fills import HOST, logical_values, pinned
 from kfuzz.features.lab.grade.grading import claims_of
 from kfuzz.features.lab.probe.sums import Subject, data_format
 from kfuzz.features.lab.probe.verb import readings
@@ -421,7 +420,7 @@ def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
     for name, spec in sorted(runner.pin(case).tensors.items()):
         inputs.update(f"{name} {spec.dtype} {spec.shape}\n".encode())
         inputs.update(spec.values or b"")
-        subnormals += _classes(_tensor(spec))["subnormal"]
+        subnormals += _classes(pinned(spec, HOST))["subnormal"]
     seen = Observed()
     if outcome in ("allowed", "outside"):
         seen = runner.observe(case, REPEATS)
@@ -440,7 +439,7 @@ def _results(
 ) -> tuple[Result, ...]:
     if not outputs:
         return ()
-    tensors = {name: _tensor(spec) for name, spec in outputs.items()}
+    tensors = {name: pinned(spec, HOST) for name, spec in outputs.items()}
     values = {name: logical_values(case, name, HOST) for name in case.tensors}
     derived = Derived(case, values)
     accepted = posed(kernel.operator, kernel.declaration, derived).acceptance or {}
@@ -504,11 +503,6 @@ def _classes(x: Tensor) -> dict[str, int]:
         "+0": zero & ~below, "-0": zero & below, "subnormal": _is_subnormal(x, wide),
     }  # fmt: skip
     return {name: int(mask.sum()) for name, mask in masks.items()}
-
-
-def _tensor(spec: TensorSpec) -> Tensor:
-    raw = torch.from_numpy(np.frombuffer(bytearray(spec.values or b""), np.uint8))
-    return raw.view(getattr(torch, spec.dtype)).reshape(spec.shape)
 
 
 def _bytes(x: Tensor) -> bytes:
