@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -145,37 +145,13 @@ def torch_embedding(weight: Tensor, indices: Tensor) -> Tensor:
 
 
 @implements(ops.gather)
-def torch_gather(x: Tensor, index: Tensor) -> Tensor:
-    """Gather along the last dimension with `torch.gather`."""
-    return torch.gather(x, -1, index)
-
-
-@implements(ops.gather)
 def torch_take_along_dim(x: Tensor, index: Tensor) -> Tensor:
     """Gather along the last dimension with `torch.take_along_dim`."""
     return torch.take_along_dim(x, index, -1)
 
 
-@implements(ops.index_select)
-def torch_index_select(x: Tensor, index: Tensor) -> Tensor:
-    """Select rows with `torch.index_select`."""
-    return torch.index_select(x, 0, index)
-
-
-@implements(ops.scatter_add)
-def torch_scatter_add(x: Tensor, index: Tensor, src: Tensor) -> Tensor:
-    """Add along the last dimension with `torch.scatter_add`."""
-    return torch.scatter_add(x, -1, index, src)
-
-
-@implements(ops.index_add)
-def torch_index_add(
-    x: Tensor, index: Tensor, src: Tensor, *, alpha: float = 1.0
-) -> Tensor:
-    """Add rows with `torch.index_add`."""
-    return torch.index_add(x, 0, index, src, alpha=alpha)
-
-
+for _made in (ops.gather, ops.index_select, ops.scatter_add, ops.index_add):
+    implements(_made, name=f"torch_{_made.name}")(_made.oracle)  # torch's own call
 namesakes("topk sort", torch)
 
 
@@ -404,53 +380,22 @@ def torch_attention_paged(
 # Torch's convolutions, and their adjoints.
 
 
-def _convolving(function: Any) -> Any:
-    def convolve(
-        x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-        dilation: int = 1, groups: int = 1,
-    ) -> Any:  # fmt: skip
-        return function(x, weight, bias, stride, padding, dilation, groups)
-
-    return convolve
-
-
-_conv2d = _convolving(functional.conv2d)
-for _made, _function in (
-    (ops.conv1d, _convolving(functional.conv1d)),
-    (ops.conv2d, _conv2d),
-    (ops.conv3d, _convolving(functional.conv3d)),
-):
+for _made in (ops.conv1d, ops.conv2d, ops.conv3d):
     for _ending in ("", "_bfloat16"):
-        implements(_made, name=f"torch_{_made.name}{_ending}")(_function)
-
-
-@implements(ops.conv2d, name="torch_conv2d_ieee", devices=("cuda",))
-@wraps(_conv2d)
-def _conv2d_ieee(*tensors: Tensor, **scalars: Any) -> Any:
-    """Convolve with TF32 forbidden."""
-    with setting(torch.backends.cudnn, allow_tf32=False):
-        return _conv2d(*tensors, **scalars)
-
-
-# cuDNN's adjoint in the data: with atomic additions where it chooses so.
-
-
-def _transposed(function: Any) -> Any:
-    def convolve(
-        x: Tensor, weight: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0,
-        output_padding: int = 0, groups: int = 1, dilation: int = 1,
-    ) -> Any:  # fmt: skip
-        return function(
-            x, weight, bias, stride, padding, output_padding, groups, dilation
+        implements(_made, name=f"torch_{_made.name}{_ending}")(
+            getattr(functional, _made.name)
         )
 
-    return convolve
+
+@implements(ops.conv2d, devices=("cuda",))
+def torch_conv2d_ieee(*tensors: Tensor, **scalars: Any) -> Any:
+    """Convolve with TF32 forbidden."""
+    convolve: Any = functional.conv2d
+    with setting(torch.backends.cudnn, allow_tf32=False):
+        return convolve(*tensors, **scalars)
 
 
-for _made in (ops.conv_transpose1d, ops.conv_transpose2d):
-    implements(_made, name=f"torch_{_made.name}")(
-        _transposed(getattr(functional, _made.name))
-    )
+namesakes("conv_transpose1d conv_transpose2d", functional)
 
 
 @implements(ops.causal_conv1d)
