@@ -26,7 +26,7 @@ from kfuzz.execution.calls.patches import Patches
 
 # Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
 # Capabilities", 9.0.
-GPU: Final[Mapping[str, Any]] = {
+GPU: Final[dict[str, Any]] = {
     "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
     "major": 9,
     "minor": 0,
@@ -45,15 +45,35 @@ GPU: Final[Mapping[str, Any]] = {
 }
 """Its properties as torch has them."""
 
-_OF_TRITON: Final = {
-    "max_shared_mem": 232448,
-    "max_num_regs": 65536,
-    "multiprocessor_count": 16,
-    "warpSize": 32,
-    "sm_clock_rate": 1980000,
-    "mem_clock_rate": 2619000,
-    "mem_bus_width": 5120,
-}
+# NVIDIA H100 and A100 datasheets and the CUDA guide's table of capabilities; AMD CDNA 3
+# ISA and the MI300X datasheet.
+_WHOLE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "h100": {
+        "name": "NVIDIA H100 80GB HBM3", "multi_processor_count": 132,
+        "total_memory": 80 << 30, "L2_cache_size": 50 << 20,
+    },
+    "a100": {
+        "name": "NVIDIA A100-SXM4-40GB", "major": 8, "multi_processor_count": 108,
+        "total_memory": 40 << 30, "L2_cache_size": 40 << 20,
+        "shared_memory_per_block_optin": 166912,
+        "shared_memory_per_multiprocessor": 167936,
+    },
+    "mi300": {
+        "name": "AMD Instinct MI300X", "minor": 4, "multi_processor_count": 304,
+        "total_memory": 192 << 30, "L2_cache_size": 4 << 20, "warp_size": 64,
+        "gcnArchName": "gfx942", "shared_memory_per_block": 65536,
+        "shared_memory_per_block_optin": 65536,
+        "shared_memory_per_multiprocessor": 65536,
+    },
+}  # fmt: skip
+KINDS: Final = ("slice", *_WHOLE)
+"""Names of GPUs that can be declared, the one above first."""
+
+
+def declare(kind: str) -> None:
+    """Have this process meet a GPU of another kind."""
+    GPU.update(_WHOLE.get(kind, {}))
+
 
 _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
@@ -135,7 +155,9 @@ def _answer(patches: Patches) -> None:
                 return real(*arguments, **named)
 
         patches.set(torch.autograd, _ENGINE, run)
-    if torch.version.cuda is None:
+    if "gcnArchName" in GPU:
+        patches.set(torch.version, "hip", "6.4")
+    elif torch.version.cuda is None:
         patches.set(torch.version, "cuda", "12.8")
     with suppress(ImportError):
         from triton.runtime.driver import driver
@@ -281,13 +303,21 @@ _ANSWERS: Final[dict[str, object]] = {
     **questions(lambda: [GPU]),
     "is_initialized": lambda: True,
     "is_bf16_supported": lambda including_emulation=True: True,
-    "get_arch_list": lambda: ["sm_90"],
-    "mem_get_info": lambda device=None: (10 << 30, 10 << 30),
+    "get_arch_list": lambda: [
+        GPU.get("gcnArchName", f"sm_{GPU['major']}{GPU['minor']}")
+    ],
+    "mem_get_info": lambda device=None: (GPU["total_memory"], GPU["total_memory"]),
     "memory_allocated": lambda device=None: 0,
     "max_memory_allocated": lambda device=None: 0,
     "memory_reserved": lambda device=None: 0,
     "max_memory_reserved": lambda device=None: 0,
     "is_current_stream_capturing": lambda: False,
+    # The host's numbers are its own: torch.manual_seed seeds both.
+    "manual_seed": lambda seed: torch.default_generator.manual_seed(seed) and None,
+    "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed) and None,
+    "initial_seed": torch.initial_seed,
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
     **{
         name: _returning(lambda: None)
         for name in (
@@ -307,12 +337,21 @@ def _driver() -> SimpleNamespace:
     from triton.backends.compiler import GPUTarget
     from triton.testing import do_bench
 
+    target = GPUTarget("cuda", 10 * GPU["major"] + GPU["minor"], GPU["warp_size"])
+    if "gcnArchName" in GPU:
+        target = GPUTarget("hip", GPU["gcnArchName"], GPU["warp_size"])
     return SimpleNamespace(
         utils=SimpleNamespace(
-            get_device_properties=lambda device=0: dict(_OF_TRITON)
+            get_device_properties=lambda device=0: {
+                "max_shared_mem": GPU["shared_memory_per_block_optin"],
+                "max_num_regs": GPU["regs_per_multiprocessor"],
+                "multiprocessor_count": GPU["multi_processor_count"],
+                "warpSize": GPU["warp_size"], "sm_clock_rate": 1980000,
+                "mem_clock_rate": 2619000, "mem_bus_width": 5120,
+            }
         ),
         get_device_capability=_ANSWERS["get_device_capability"],
-        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_target=lambda: target,
         get_active_torch_device=lambda: _HERE,
         get_device_interface=lambda: torch.cuda,
         get_current_device=lambda: 0,
