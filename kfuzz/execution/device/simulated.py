@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, wraps
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from kfuzz.core.errors import BackendError
 from kfuzz.execution.calls.patches import Patches
 
 # Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
@@ -144,6 +146,9 @@ def _answer(patches: Patches) -> None:
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, answer)
     patches.set(torch, "compile", _compiling(torch.compile))
+    patches.set(Tensor, "record_stream", lambda tensor, stream: None)
+    patches.set(torch, "Generator", _Generator)
+    _answer_by_name(patches)
     if hasattr(torch.autograd, _ENGINE):
         real = getattr(torch.autograd, _ENGINE)
 
@@ -155,6 +160,13 @@ def _answer(patches: Patches) -> None:
                 return real(*arguments, **named)
 
         patches.set(torch.autograd, _ENGINE, run)
+    bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def started(thread: threading.Thread) -> None:
+        with _OnHost():  # modes are a thread's own
+            bootstrap(thread)
+
+    patches.set(threading.Thread, "_bootstrap_inner", started)
     if "gcnArchName" in GPU:
         patches.set(torch.version, "hip", "6.4")
     elif torch.version.cuda is None:
@@ -164,6 +176,39 @@ def _answer(patches: Patches) -> None:
 
         if "_active" in vars(driver):
             patches.set(driver, "_active", _driver())
+
+
+def _answer_by_name(patches: Patches) -> None:
+    """Have what names a kind of device in its arguments get the host's."""
+
+    def on_host(owner: Any, name: str, at: int, key: str, hosts: str = "cpu") -> None:
+        real = getattr(owner, name)
+
+        @wraps(real)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(args) > at and _is_cuda(args[at]):
+                args = (*args[:at], hosts, *args[at + 1 :])
+            if _is_cuda(kwargs.get(key)):
+                kwargs[key] = hosts
+            return real(*args, **kwargs)
+
+        patches.set(owner, name, call)
+
+    import torch.utils._device
+
+    on_host(torch.utils._device.DeviceContext, "__init__", 1, "device")
+    on_host(torch.UntypedStorage, "_new_shared", 1, "device")
+    on_host(torch.amp.autocast_mode.autocast, "__init__", 1, "device_type")
+    on_host(torch, "load", 1, "map_location")
+    on_host(torch, "is_autocast_enabled", 0, "device_type")
+    on_host(torch, "get_autocast_dtype", 0, "device_type")
+    on_host(torch.library.Library, "impl", 3, "dispatch_key", "CPU")
+    if torch.distributed.is_available():
+        import torch.distributed as distributed
+
+        on_host(distributed, "init_process_group", 0, "backend", "gloo")
+    for name in _LEGACY:
+        patches.set(torch.cuda, name, getattr(torch, name))
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,6 +252,9 @@ class _OnHost(TorchFunctionMode):
             return args[0]
         if _is_cuda(kwargs.get("device")):
             kwargs["device"] = _HOST
+        if func in _PRODUCTS and (wide := kwargs.pop("out_dtype", None)) is not None:
+            # Sums of products in a wider format, which the host's kernels lack.
+            args = tuple(x.to(wide) if isinstance(x, Tensor) else x for x in args)
         if func is Tensor.to and len(args) > 1 and _is_cuda(args[1]):
             args = (args[0], _HOST, *args[2:])
         return func(*args, **kwargs)
@@ -220,14 +268,16 @@ def _is_cuda(device: object) -> bool:
     """Whether an argument names a CUDA device; a number is one, as for torch."""
     if isinstance(device, torch.device):
         return device.type == "cuda"
-    if isinstance(device, str):
-        return device.partition(":")[0] == "cuda"
+    if isinstance(device, str):  # or what is there for such devices alone
+        return device.partition(":")[0] in ("cuda", "CUDA", "nccl")
     return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _getter(name: str) -> Any:
     return getattr(Tensor, name).__get__
 
+
+_PRODUCTS: Final = (torch.mm, torch.bmm, torch.addmm, torch.baddbmm)
 
 # What a tensor says of its place.
 _TOLD: Final[dict[Any, object]] = {
@@ -261,6 +311,32 @@ class _Stream(nullcontext[None]):
 
     def __init__(self, *arguments: object, **named: object) -> None:
         super().__init__()
+
+
+class _Device(nullcontext[None]):
+    """A device that is the current one."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
+
+
+class _Graph:
+    """A graph of launches, which has none."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        raise BackendError("a CUDA graph is captured and replayed on a GPU alone")
+
+
+class _AsGenerator(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch._C.Generator)
+
+    def __call__(cls, device: Any = None) -> torch._C.Generator:
+        return torch._C.Generator("cpu" if _is_cuda(device) else device)
+
+
+class _Generator(metaclass=_AsGenerator):
+    """A generator of random numbers, of the host."""
 
 
 class _Event:
@@ -298,6 +374,12 @@ def questions(
     }  # fmt: skip
 
 
+# Types of tensors by the names that they had once.
+_LEGACY: Final = tuple(
+    f"{kind}Tensor"
+    for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte")
+)
+
 # By their names in torch.cuda.
 _ANSWERS: Final[dict[str, object]] = {
     **questions(lambda: [GPU]),
@@ -325,7 +407,10 @@ _ANSWERS: Final[dict[str, object]] = {
             "ipc_collect", "reset_peak_memory_stats", "set_stream",
         )
     },
-    **{name: _returning(nullcontext) for name in ("device", "device_of", "stream")},
+    **dict.fromkeys(("device", "device_of", "stream", "StreamContext"), _Device),
+    "CUDAGraph": _Graph,
+    "memory_stats": lambda device=None: {},
+    "memory_summary": lambda device=None, abbreviated=False: "",
     **{name: _returning(_Stream) for name in ("current_stream", "default_stream")},
     "Stream": _Stream,
     "Event": _Event,

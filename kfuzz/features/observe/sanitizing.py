@@ -6,6 +6,7 @@ program itself, the workers of a test run, and what these start.
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import wraps
@@ -33,6 +34,7 @@ class _Checking:
         self._pid = os.getpid()
         self._seen = Seen()
         self._fresh = FreshMemory()
+        self._lock = threading.RLock()
         self._around = ExitStack()  # never left, and kept lest it be collected
 
     def install(self, owner: Any) -> None:
@@ -42,6 +44,7 @@ class _Checking:
         around.enter_context(watch.watch())
         self._fresh.follow(patches)
         patches.set(owner, "run", self._launching(owner.run))
+        patches.set(torch, "compile", _uncompiled)
         at_end(self.write)
 
     def write(self) -> None:
@@ -59,6 +62,7 @@ class _Checking:
             given = dict(zip(function.arg_names, args, strict=False)) | {
                 name: v for name, v in kwargs.items() if name in function.arg_names
             }
+            self._lock.acquire()  # the interpreter has one grid for all threads
             launches = watch.current()
             launches.check = AddressCheck(self._fresh.reach(given))
             programs, seen = launches.programs, self._seen
@@ -72,6 +76,7 @@ class _Checking:
                 raise
             finally:
                 found, launches.check = launches.accesses, None
+                self._lock.release()
                 if launches.programs > programs:
                     seen.launches[kernel] = seen.launches.get(kernel, 0) + 1
                 if found:
@@ -93,6 +98,11 @@ class _Checking:
         caller = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
         for access in found:
             self._seen.add(Fault(kernel, access, shown, caller, test))
+
+
+def _uncompiled(model: Any = None, **options: Any) -> Any:
+    """Stand for `torch.compile`, which would compile for the host."""
+    return model if model is not None else lambda later: later
 
 
 def _is_between(frame: FrameType) -> bool:
