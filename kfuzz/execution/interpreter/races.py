@@ -94,8 +94,18 @@ class _Last:
     def by_others(self, units: Indices, stamps: Indices) -> Indices:
         """Return the stamps of the last accesses by other programs, 0 where none."""
         last = self.last[units]
+        if not last.any():
+            return last
         own = (last ^ stamps) & _PROGRAM == 0
         return np.where(own, self.before[units], last) if own.any() else last
+
+    def collide(self, units: Indices, stamps: Indices) -> bool:
+        """Whether programs meet in accesses of one call."""
+        before = self.last[units]
+        self.last[units] = stamps
+        met = bool((self.last[units] != stamps).any())
+        self.last[units] = before
+        return met
 
 
 class _Spot:
@@ -119,17 +129,31 @@ class _Spot:
         self.before: Words | None = None
 
 
+# Where, what access, in units of so many bytes, of which, and what stood there.
+_Entry = tuple[_Spot, str, int, Indices, Indices, Indices]
+
+
 class RaceLog:
     """Follows the accesses of one launch.
 
     Args:
         programs: how many programs it runs.
         history: whether to keep what elements held before their last stores.
+        journal: whether to keep what it takes to forget stores and atomics.
+
+    Attributes:
+        journal: where these are, None if it is not kept.
+        possible: whether programs can race, and it is known what orders them.
+        incomplete: whether there were accesses to memory that is too large to follow.
     """
 
-    def __init__(self, programs: int, *, history: bool = False) -> None:
+    def __init__(
+        self, programs: int, *, history: bool = False, journal: bool = False
+    ) -> None:
         self._history = history
+        self.journal: list[_Entry] | None = [] if journal else None
         self.possible = 1 < programs <= _PROGRAM
+        self.incomplete = False
         self._programs = programs
         # By number of the call: what it was, and where in the source.
         self._calls: list[tuple[str, str]] = [("", "")]
@@ -168,7 +192,7 @@ class RaceLog:
             spot.held += addresses.size
             return []
         offsets, stamps = _carried_out(memory, stamps, addresses, mask)
-        if spot.met:
+        if spot.met and self._released:
             for program in _numbers(stamps):
                 mine = offsets[stamps & _PROGRAM == program] if stamps.ndim else offsets
                 self._acquire(memory, program, np.unique(mine))
@@ -185,7 +209,7 @@ class RaceLog:
             others = (table.last[units] ^ stamps) & _PROGRAM != 0
             found = self._races(spot, units[others], _of(stamps, others), (STORE,))
         found += self._races(spot, units, stamps, (ATOMIC,))
-        self._table(memory, spot, LOAD).add(units, stamps)
+        self._enter(memory, spot, LOAD, units, stamps)
         return found
 
     def store(
@@ -214,24 +238,28 @@ class RaceLog:
         word = np.dtype(f"u{spot.unit}")
         stored, held = (np.ascontiguousarray(x).view(word) for x in (stored, held))
         found = []
+        table = self._table(memory, spot, STORE)
         if self._history and spot.before is None:
-            spot.before = np.zeros(-(-(memory.high - memory.low) // spot.unit), word)
-        for lanes, before in _in_turn(units, stamps, stored, held):
+            spot.before = np.zeros(table.last.size, word)
+        met = stamps.ndim > 0 and table.collide(units, stamps)
+        for lanes, before in _in_turn(units, stamps, stored, held, met):
             where, whose = units[lanes], _of(stamps, lanes)
             changed = stored[lanes] != before
+            last = table.last[where]
+            if stamps.ndim:  # what is there may be from a program yet to come
+                changed |= (last & _PROGRAM) > whose & _PROGRAM
             if changed.any():
                 found += self._races(
                     spot, where[changed], _of(whose, changed), (STORE, LOAD, ATOMIC)
                 )
             # Who stores what another one stored has it of its own.
-            table = self._table(memory, spot, STORE)
-            entered = changed | (table.last[where] != 0)
+            entered = changed | (last != 0)
             if spot.before is not None:
                 spot.before[where[entered]] = before[entered]
-            table.add(where[entered], _of(whose, entered))
+            self._enter(memory, spot, STORE, where[entered], _of(whose, entered))
             if not entered.all():
                 unseen = ~entered
-                self._table(memory, spot, LOAD).add(where[unseen], _of(whose, unseen))
+                self._enter(memory, spot, LOAD, where[unseen], _of(whose, unseen))
         return found
 
     def before(
@@ -259,40 +287,55 @@ class RaceLog:
         return made.view(np.uint8).reshape(-1, size)
 
     def atomic(
-        self, memory: Memory, program: int, offsets: Indices, size: int, line: str, *,
+        self, memory: Memory, programs: Any, offsets: Indices, size: int, line: str, *,
         acquires: bool = True,
     ) -> list[Race]:  # fmt: skip
-        """Log atomics of one program.
+        """Log atomics; those of one program order programs.
 
         Args:
             memory: where they all are.
-            program: whose they are.
+            programs: whose they are: a number, or one per atomic, ascending.
             offsets: of the first bytes in the memory.
             size: bytes of each.
             line: where in the source.
             acquires: whether the program uses what they return.
 
         Returns:
-            The races with plain accesses before.
+            The races with plain accesses before; of many programs also what comes after
+            an atomic of a later one, which in their order it does not.
         """
-        stamps = self._stamps(ATOMIC, line, program)
-        touched = np.unique(offsets)
-        if acquires:
-            self._acquire(memory, program, touched)
+        stamps = self._stamps(ATOMIC, line, programs)
         spot = self._spots.setdefault(memory, _Spot(size))
         spot.met = True
-        found = []
-        if self._follow(memory, spot, offsets, size):
-            units, stamps = _units(offsets, size, spot.unit, stamps)
-            if acquires:  # a flag or lock that a store released
-                self._observe(spot, units, stamps)
-            found = self._races(spot, units, stamps, (STORE, LOAD))
-            self._table(memory, spot, ATOMIC).add(units, stamps)
-        clock = self._clock(program).copy()
-        clock[program] = len(self._calls) - 1
+        if stamps.ndim:
+            return self._updated(memory, spot, offsets, size, stamps)
+        touched = np.unique(offsets)
+        if acquires:
+            self._acquire(memory, programs, touched)
+        found = self._updated(memory, spot, offsets, size, stamps, acquires=acquires)
+        clock = self._clock(programs).copy()
+        clock[programs] = len(self._calls) - 1
         for key in _keys(memory, touched):
             before = self._released.get(key)
             self._released[key] = clock if before is None else np.maximum(before, clock)
+        return found
+
+    def _updated(
+        self, memory: Memory, spot: _Spot, offsets: Indices, size: int,
+        stamps: Indices, *, acquires: bool = False,
+    ) -> list[Race]:  # fmt: skip
+        """Enter atomics, and return their races."""
+        if not self._follow(memory, spot, offsets, size):
+            return []
+        units, stamps = _units(offsets, size, spot.unit, stamps)
+        if acquires:  # a flag or lock that a store released
+            self._observe(spot, units, stamps)
+        found = self._races(spot, units, stamps, (STORE, LOAD))
+        last = self._table(memory, spot, ATOMIC).last[units]
+        if stamps.ndim and (taking_turns := last & _PROGRAM > stamps & _PROGRAM).any():
+            of = units[taking_turns], stamps[taking_turns]
+            found += self._races(spot, *of, (ATOMIC,))
+        self._enter(memory, spot, ATOMIC, units, stamps)
         return found
 
     def ended(self) -> None:
@@ -386,14 +429,14 @@ class RaceLog:
         """Enter the loads before; return whether the memory is small enough for it."""
         self._refine(spot, offsets, size)
         if (memory.high - memory.low) // spot.unit > _MOST_UNITS:
-            spot.pending, spot.held = [], 0
+            spot.pending, spot.held, self.incomplete = [], 0, True
             return False
         pending, spot.pending, spot.held = spot.pending, [], 0
         for stamps, addresses, mask, each in pending:
             places, stamps = _carried_out(memory, stamps, addresses, mask)
             self._refine(spot, places, each)
             units, stamps = _units(places, each, spot.unit, stamps)
-            self._table(memory, spot, LOAD).add(units, stamps)
+            self._enter(memory, spot, LOAD, units, stamps)
         return True
 
     def _refine(self, spot: _Spot, offsets: Indices, size: int) -> None:
@@ -408,6 +451,23 @@ class RaceLog:
                 table.last = np.repeat(table.last, spot.unit // unit)
                 table.before = np.repeat(table.before, spot.unit // unit)
             spot.unit = unit
+
+    def roll_back(self, place: int) -> None:
+        """Forget the stores and atomics that were entered in the journal since then."""
+        while self.journal is not None and len(self.journal) > place:
+            spot, access, size, units, last, before = self.journal.pop()
+            units, last = _units(units * size, size, spot.unit, last)
+            spot.tables[access].last[units] = last
+            spot.tables[access].before[units] = np.repeat(before, size // spot.unit)
+
+    def _enter(
+        self, memory: Memory, spot: _Spot, access: str, units: Indices, stamps: Indices
+    ) -> None:
+        table = self._table(memory, spot, access)
+        if self.journal is not None and access != LOAD:
+            replaced = table.last[units], table.before[units]
+            self.journal.append((spot, access, spot.unit, units, *replaced))
+        table.add(units, stamps)
 
     def _table(self, memory: Memory, spot: _Spot, access: str) -> _Last:
         table = spot.tables.get(access)
@@ -463,22 +523,19 @@ def _keys(memory: Memory, offsets: Indices) -> list[int | Memory]:
 
 
 def _in_turn(
-    units: Indices, stamps: Indices, stored: Words, held: Words
+    units: Indices, stamps: Indices, stored: Words, held: Words, met: bool
 ) -> Iterator[tuple[Any, Words]]:
     """Yield the stores of a call so that no two programs of a part meet.
 
     With what their places hold before each part.
     """
-    if stamps.ndim:
-        order, inverse = np.unique(units, return_inverse=True)
-        first = np.zeros(order.size, np.int64)
-        first[inverse] = stamps
-        if (first[inverse] != stamps).any():
-            current = np.zeros(order.size, held.dtype)
-            current[inverse] = held
-            for program in np.unique(stamps):
-                lanes = np.flatnonzero(stamps == program)
-                yield lanes, current[inverse[lanes]]
-                current[inverse[lanes]] = stored[lanes]
-            return
-    yield slice(None), held
+    if not met:
+        yield slice(None), held
+        return
+    order, inverse = np.unique(units, return_inverse=True)
+    current = np.zeros(order.size, held.dtype)
+    current[inverse] = held
+    for program in np.unique(stamps):
+        lanes = np.flatnonzero(stamps == program)
+        yield lanes, current[inverse[lanes]]
+        current[inverse[lanes]] = stored[lanes]

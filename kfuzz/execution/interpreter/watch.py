@@ -255,7 +255,7 @@ class Launches:
             regions = Regions(Region(a, a + n, 1, "", "") for a, n in spans if n)
         else:
             regions = self.check.regions
-        session = vectorised.Session(regions, self._gets_on)
+        session = vectorised.Session(regions, math.prod(self.grid), self._gets_on)
         self.check = cast(AddressCheck, session)  # it stands for one
         return session
 
