@@ -99,14 +99,6 @@ class _Last:
         own = (last ^ stamps) & _PROGRAM == 0
         return np.where(own, self.before[units], last) if own.any() else last
 
-    def collide(self, units: Indices, stamps: Indices) -> bool:
-        """Whether programs meet in accesses of one call."""
-        before = self.last[units]
-        self.last[units] = stamps
-        met = bool((self.last[units] != stamps).any())
-        self.last[units] = before
-        return met
-
 
 class _Spot:
     """What is known of one memory.
@@ -116,6 +108,7 @@ class _Spot:
         tables: by kind; stores of what was there before all others are with the loads.
         pending: loads that were not entered yet, while nothing was stored.
         held: how many these are.
+        passed: whether loads were let pass unlogged.
         met: whether there were atomics.
         before: per unit what it held before the last store.
     """
@@ -125,6 +118,7 @@ class _Spot:
         self.tables: dict[str, _Last] = {}
         self.pending: list[tuple[Indices, Words, Any, int]] = []
         self.held = 0
+        self.passed = False
         self.met = False
         self.before: Words | None = None
 
@@ -140,17 +134,22 @@ class RaceLog:
         programs: how many programs it runs.
         history: whether to keep what elements held before their last stores.
         journal: whether to keep what it takes to forget stores and atomics.
+        thorough: whether to log loads of memory that nothing has stored to yet.
 
     Attributes:
         journal: where these are, None if it is not kept.
         possible: whether programs can race, and it is known what orders them.
         incomplete: whether there were accesses to memory that is too large to follow.
+        passed: whether loads that were let pass unlogged are of memory stored to since.
     """
 
     def __init__(
-        self, programs: int, *, history: bool = False, journal: bool = False
-    ) -> None:
+        self, programs: int, *, history: bool = False, journal: bool = False,
+        thorough: bool = True,
+    ) -> None:  # fmt: skip
         self._history = history
+        self._thorough = thorough
+        self.passed = False
         self.journal: list[_Entry] | None = [] if journal else None
         self.possible = 1 < programs <= _PROGRAM
         self.incomplete = False
@@ -182,11 +181,14 @@ class RaceLog:
         Returns:
             The races with what was stored before.
         """
-        stamps = self._stamps(LOAD, line, programs)
         spot = self._spots.get(memory)
         if spot is None:
             spot = self._spots[memory] = _Spot(size)
         waits = not (spot.tables or spot.met or ordering)
+        if waits and not self._thorough:
+            spot.passed = True
+            return []
+        stamps = self._stamps(LOAD, line, programs)
         if waits and spot.held < _MOST_PENDING:
             spot.pending.append((stamps, addresses, mask, size))
             spot.held += addresses.size
@@ -237,11 +239,23 @@ class RaceLog:
         units, stamps = _units(offsets, size, spot.unit, stamps)
         word = np.dtype(f"u{spot.unit}")
         stored, held = (np.ascontiguousarray(x).view(word) for x in (stored, held))
-        found = []
+        found: list[Race] = []
         table = self._table(memory, spot, STORE)
         if self._history and spot.before is None:
             spot.before = np.zeros(table.last.size, word)
-        met = stamps.ndim > 0 and table.collide(units, stamps)
+        key, met = consecutive(units), False
+        replaced = chosen(table.last, key)
+        if stamps.ndim and not isinstance(key, slice):
+            table.last[key] = stamps
+            met = bool((table.last[key] != stamps).any())
+            table.last[key] = replaced
+        first = len(spot.tables) == 1 and spot.before is None and not replaced.any()
+        if first and not met and (stored != held).all():
+            table.last[key] = stamps
+            if self.journal is not None:
+                entry = spot, STORE, spot.unit, units, replaced, replaced
+                self.journal.append(entry)
+            return found
         for lanes, before in _in_turn(units, stamps, stored, held, met):
             where, whose = units[lanes], _of(stamps, lanes)
             changed = stored[lanes] != before
@@ -428,6 +442,7 @@ class RaceLog:
     def _follow(self, memory: Memory, spot: _Spot, offsets: Indices, size: int) -> bool:
         """Enter the loads before; return whether the memory is small enough for it."""
         self._refine(spot, offsets, size)
+        self.passed |= spot.passed
         if (memory.high - memory.low) // spot.unit > _MOST_UNITS:
             spot.pending, spot.held, self.incomplete = [], 0, True
             return False
@@ -442,7 +457,7 @@ class RaceLog:
     def _refine(self, spot: _Spot, offsets: Indices, size: int) -> None:
         """Take units that divide accesses."""
         unit = min(size, spot.unit)
-        if (offsets % unit).any():
+        if int(np.bitwise_or.reduce(offsets, axis=None)) & (unit - 1):
             unit = 1
         if unit < spot.unit:
             if spot.before is not None:
@@ -475,6 +490,22 @@ class RaceLog:
             units = -(-(memory.high - memory.low) // spot.unit)
             table = spot.tables[access] = _Last(units)
         return table
+
+
+def consecutive(places: Indices) -> Any:
+    """Return a slice of consecutive places, which takes less time to choose by."""
+    count = places.size
+    if count < 2 or places[-1] - places[0] != count - 1:
+        return places
+    if not (places[1:] > places[:-1]).all():
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def chosen(values: Words, key: Any) -> Words:
+    """Return a copy of elements by their places."""
+    found: Words = values[key]
+    return found.copy() if isinstance(key, slice) else found
 
 
 def _carried_out(

@@ -30,7 +30,7 @@ from kfuzz.execution.interpreter.programs import (
     numpy_for,
     spread,
 )
-from kfuzz.execution.interpreter.races import Race, RaceLog
+from kfuzz.execution.interpreter.races import Race, RaceLog, chosen, consecutive
 
 LEAST_PROGRAMS: Final = 3
 """Fewer take as long one after the other."""
@@ -47,6 +47,10 @@ _MOST_SKIPPED: Final = 64
 Indices = NDArray[np.int64]
 
 
+class StoredTo(BaseException):
+    """Memory is stored to whose loads were not followed."""
+
+
 class Session:
     """The memory operations of all programs of a launch: they stand for those of one.
 
@@ -54,6 +58,7 @@ class Session:
         regions: what the launch may touch.
         programs: how many it runs.
         gets_on: called when some programs begin.
+        thorough: whether what is loaded may be stored to later.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
@@ -62,8 +67,9 @@ class Session:
     """
 
     def __init__(
-        self, regions: Regions, programs: int, gets_on: Callable[[], None]
-    ) -> None:
+        self, regions: Regions, programs: int, gets_on: Callable[[], None], *,
+        thorough: bool,
+    ) -> None:  # fmt: skip
         self._gets_on = gets_on
         self.atomic = self.volatile = self.casts = False
         self.origin = None
@@ -71,13 +77,13 @@ class Session:
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
             raise NotVectorised("arguments overlap")
-        self._log = RaceLog(programs, journal=True)
+        self._log = RaceLog(programs, journal=True, thorough=thorough)
         if not self._log.possible:
             raise NotVectorised("that many programs are not followed")
         self._numbers = np.zeros(1, np.int64)
         self._loaded = 0
         # In order: what a store or an atomic replaced.
-        self._undo: list[tuple[Array, Indices, Array]] = []
+        self._undo: list[tuple[Array, Any, Array]] = []
         self._views: dict[tuple[Region, int], Array] = {}
         self._written: dict[Region, Any] = {}
         self._polled: Any = None
@@ -151,12 +157,12 @@ class Session:
         word = np.dtype(f"u{values.itemsize}")
         for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
             lanes = _numbers(lanes)
-            touched, held = self._stored(region, units, lanes, word)
+            touched, key, held = self._stored(region, units, lanes, word)
             stored, whose = _chosen(values.view(word), lanes), self._whose(units, lanes)
             offsets = touched * word.itemsize
             races = self._log.store(region, whose, offsets, stored, held, "")
             self._apart("a store", races)
-            self._memory(region, word)[touched] = stored
+            self._memory(region, word)[key] = stored
 
     def atomic_rmw(
         self, native: Any, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any
@@ -166,7 +172,7 @@ class Session:
         word = np.dtype(f"u{value.itemsize}")
         for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
             lanes = _numbers(lanes)
-            touched, _ = self._stored(region, units, lanes, word)
+            touched, *_ = self._stored(region, units, lanes, word)
             whose, offsets = self._whose(units, lanes), touched * word.itemsize
             races = self._log.atomic(region, whose, offsets, word.itemsize, "")
             self._apart("an atomic", races)
@@ -211,6 +217,8 @@ class Session:
         """Go on if accesses meet nobody else's."""
         for race in races:
             raise NotVectorised(f"{access} meets another program's {race.access}")
+        if self._log.passed:
+            raise StoredTo
         if self._log.incomplete:
             raise NotVectorised("memory of that size is not followed")
 
@@ -253,8 +261,12 @@ class Session:
 
     def _stored(
         self, region: Region, units: Indices, lanes: Any, word: np.dtype[Any]
-    ) -> tuple[Indices, Array]:
-        """Keep what memory holds before a store; return where it stores, and that."""
+    ) -> tuple[Indices, Any, Array]:
+        """Keep what memory holds before a store; return where it stores, and that.
+
+        Returns:
+            The places, what chooses them, and what they hold.
+        """
         touched, size = _chosen(units, lanes), word.itemsize
         if not (
             region.spec is None or region.holds_elements(touched * size, size).all()
@@ -264,10 +276,10 @@ class Session:
             if region not in self._written:
                 self._written[region] = region.writes.state()
             region.writes.mark(touched * size, size)
-        memory = self._memory(region, word)
-        held = memory[touched]
-        self._undo.append((memory, touched, held))
-        return touched, held
+        memory, key = self._memory(region, word), consecutive(touched)
+        held = chosen(memory, key)
+        self._undo.append((memory, key, held))
+        return touched, key, held
 
 
 class _Memory:
@@ -307,6 +319,8 @@ def _counted(offsets: Indices, size: int) -> Indices:
     return offsets
 
 
+# Kernels that store to what they load.
+_in_place: set[CodeType] = set()
 # How many bytes the largest value of a program takes, by a kernel's code.
 _sizes: dict[CodeType, int] = {}
 # Kernels whose programs had to run one after the other: for how many launches they do
@@ -320,7 +334,7 @@ def run(
     arguments: Mapping[str, Any],
     grid: tuple[int, int, int],
     order: NDArray[np.int64],
-    session: Callable[[], Session],
+    session: Callable[[bool], Session],
 ) -> str:
     """Run the programs of a launch together.
 
@@ -330,7 +344,8 @@ def run(
         arguments: of the launch.
         grid: its size.
         order: the programs' places in the grid, z fastest, in the order to run.
-        session: makes what carries out its memory operations, and watches.
+        session: makes what carries out its memory operations, and watches; it is given
+            whether what is loaded may be stored to.
 
     Returns:
         "" if they ran, else why nothing was done.
@@ -344,10 +359,15 @@ def run(
         return why
     following: Session | None = None
     try:
-        following = session()
+        following = session(code in _in_place)
         _run(builder, kernel, arguments, grid, order, following)
         _skipped.pop(code, None)
         return ""
+    except StoredTo:
+        assert following is not None
+        following.roll_back()
+        _in_place.add(code)
+        return run(builder, kernel, arguments, grid, order, session)
     except (Exception, NotVectorised) as error:
         # Whatever it is that a program raises, it does so alone.
         why = str(error) if isinstance(error, NotVectorised) else type(error).__name__
@@ -423,9 +443,7 @@ def install(module: Any, following: Callable[[], bool], patches: Patches) -> Non
         patches: takes what is replaced.
     """
     patches.set(module, "np", numpy_for(np))
-    for name in ("np_erf_fp32", "np_erf_fp64", "np_umulhi_u64"):
-        if hasattr(module, name):
-            patches.set(module, name, elementwise(getattr(module, name)))
+    patches.set(module, "np_umulhi_u64", elementwise(module.np_umulhi_u64))
     printed = module.InterpreterBuilder.create_print
 
     def create_print(builder: Any, *operands: Any) -> None:
