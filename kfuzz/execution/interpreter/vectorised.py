@@ -117,7 +117,8 @@ class Session:
         if ptrs.size != 1:
             self._polled = None
             return
-        poll = tuple(getattr(x, "data", x).tobytes() for x in (ptrs, result))
+        held = (x.data if isinstance(x, Programs) else x for x in (ptrs, result))
+        poll = tuple(x.tobytes() for x in held)
         if poll != self._polled:
             self._polled, self._polls = poll, 0
         self._polls += 1
