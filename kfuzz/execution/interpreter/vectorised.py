@@ -101,9 +101,8 @@ class Session:
             array[places] = held
         self._log.roll_back(place[1])
         if not place[0]:
-            for restore in self._written.values():
-                restore()
-            self._written.clear()
+            while self._written:
+                self._written.popitem()[1]()
 
     def polled(self, ptrs: Any, result: Any) -> None:
         """Do nothing: what waits for another program loads more than it may."""
@@ -257,8 +256,7 @@ class Session:
 
 def _chosen(values: Array, lanes: Any) -> Array:
     """Return the elements of the lanes, by their numbers, along one axis."""
-    flat = values.reshape(-1)
-    return flat if lanes is None else flat[lanes]
+    return values.reshape(-1)[... if lanes is None else lanes]
 
 
 def _numbers(lanes: Any) -> Any:
