@@ -390,7 +390,7 @@ def view(shown: Shown, options: str = "", *, root: Path | None = None) -> Findin
             part for part in _parts(shown, state.words, target, options) if part.lines
         ),
         errors=_errors(finding),
-        replay=f"kfuzz replay {finding.id}{target}{options}",
+        replay=finding.operator and f"kfuzz replay {finding.id}{target}{options}",
     )
 
 
@@ -522,7 +522,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     ]
     if finding.line is not None:
         commands.append(f"kfuzz repair {finding.id}{options}")
-    yield _list("next", commands, folded=True)
+    # What was seen in a program is no case of a bound kernel.
+    yield _list("next", commands if finding.operator else [], folded=True)
 
 
 def measured(failure: Failure) -> tuple[str, str, str]:
@@ -564,6 +565,8 @@ def _status(finding: Finding, words: str) -> str:
     runs = _RUNS.search(notes[-1]) if notes else None
     if runs is not None:
         words = words.replace("in fresh processes", f"({runs[0]})")
+    if not finding.operator:
+        return "seen in a program's own launch"
     before, now = finding.first.elements, finding.input_elements
     made = finding.reduction
     if made is not None and before != now:

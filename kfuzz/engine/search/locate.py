@@ -49,6 +49,8 @@ def unfit(finding: Finding) -> str:
     """Return why no changed kernel can be held against a finding, "" if one can."""
     if finding.target.reference:
         return "a candidate that nobody vouches for runs in its sandbox only"
+    if not finding.operator:
+        return "it was seen in a program, and is no case of a bound kernel"
     if finding.case.large or not finding.case.pinned:
         return "the values of its smallest case are not explicit"
     if is_by_chance(finding.signature):

@@ -36,15 +36,13 @@ class Checker:
         self._failed = failed
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._settled = threading.Condition()
-        self._put_in = self._done = 0
         self._thread: threading.Thread | None = None
         self._leaving = False
 
     @property
     def waiting(self) -> int:
-        """Items that are not done."""
-        return self._put_in - self._done
+        """Items that are not begun."""
+        return self._queue.qsize()
 
     def put(self, item: Callable[[], None]) -> None:
         """Have an item done; waits for nothing."""
@@ -55,16 +53,17 @@ class Checker:
                     target=self._work, name="kfuzz-monitor", daemon=True
                 )
                 self._thread.start()
-            self._put_in += 1
-        self._queue.put(item)
+            self._queue.put(item)
 
     def flush(self, timeout: float | None) -> bool:
         """Wait for all items so far; whether they are done, in time."""
         if threading.current_thread() is self._thread:
             return False  # what is being done asks
-        wanted = self._put_in
-        with self._settled:
-            return self._settled.wait_for(lambda: self._done >= wanted, timeout)
+        if self._thread is None:
+            return True
+        done = threading.Event()
+        self.put(done.set)
+        return done.wait(timeout)
 
     def end(self, timeout: float | None, *, leaving: bool = False) -> None:
         """Let the thread end once it has nothing left; the next item begins another.
@@ -76,11 +75,10 @@ class Checker:
         """
         self._leaving = leaving
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread = self._thread
             if thread is None:
                 return
-            self._put_in += 1
-        self._queue.put(None)
+            self._queue.put(None)
         if thread is not threading.current_thread():
             thread.join(timeout)
 
@@ -88,13 +86,13 @@ class Checker:
         while not self._leaving:
             item: Any = self._queue.get()
             if item is None:
-                self._count()
-                return
-            try:
-                self._try(item)
-            finally:
-                del item  # nothing of a call stays once a flush returns
-                self._count()
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            self._try(item)
+            del item  # nothing of a call stays once a flush returns
 
     def _try(self, what: Callable[[], object]) -> None:
         """Call something and log what it raises; sys.exit in a callback does too."""
@@ -102,11 +100,6 @@ class Checker:
             what()
         except BaseException as error:
             self._failed(error)
-
-    def _count(self) -> None:
-        with self._settled:
-            self._done += 1
-            self._settled.notify_all()
 
 
 log: Final = logging.getLogger("kfuzz.monitor")

@@ -132,7 +132,7 @@ class Reference:
             return
         if self._other is None:
             kept = self.form.model
-            self.form.model = self.form.build(nn.Module, constants_drawn=True)
+            self.form.model = self.form.build(constants_drawn=True)
             self._other = self.form.model, self.form.double()
             self.form.model = kept
         mine = self.form.model, self._double

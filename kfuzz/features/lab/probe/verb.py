@@ -120,7 +120,7 @@ def probe(
             "--probe",
             "Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`, `special`.",
+            "`stochastic`, `intrinsics`.",
             metavar="NAME",
         ),
     ] = None,
@@ -352,7 +352,6 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.STORE: arithmetic.store,
     arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
-    arithmetic.SPECIAL: arithmetic.special,
 }
 # What "split" says follows from the orders that "order" finds.
 NAMES: Final = (*PROBES, orders.SPLIT)
