@@ -29,6 +29,7 @@ from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, traced
 from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.numerics.accumulation import as_integers
+from kfuzz.targets.cuda_source import CudaSource
 
 # Kinds that one call does not show.
 _LATER: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
@@ -220,6 +221,9 @@ class Locating:
         self.codes = codes_of(self._evaluator.kernel.function)
         if not any(code.jit for code in self.codes):
             self.why = "it runs no Triton kernel whose source is at hand"
+            globals_ = getattr(self._evaluator.kernel.function, "__globals__", {})
+            if any(isinstance(held, CudaSource) for held in globals_.values()):
+                self.why = "of kernels in CUDA C++ no line is looked for"
             return None
         with traced(self.codes):
             outcome, self._failure = self._cases.first(cases[0])

@@ -64,6 +64,7 @@ def test_one_is_located_later_and_torch_code_never(project: Project) -> None:
         assert told.returncode == 0, told.stderr
         line = json.loads(told.stdout)["line"]
         assert (line is not None) == found, line
+        assert ("no line: it runs no Triton kernel" in told.stderr) != found
 
 
 @pytest.mark.slow

@@ -150,25 +150,24 @@ def located(
 
 def locate_stored(
     stored: Stored, config: ReplayConfig, *, stopped: Callable[[], bool]
-) -> Stored:
-    """Return a stored finding with its line, which the corpus keeps, if one is found.
+) -> tuple[Stored, str]:
+    """Return a stored finding with its line, stored too, or why it has none.
 
     Raises:
         KfuzzError: if the entry's kernel cannot be loaded.
     """
     finding = replace(stored.finding, line=None)
-    if not is_locatable(finding):
-        return stored
+    if why := unfit(finding):
+        return stored, why
     loaded = load_kernel(finding, config)
     with closing(Backend(INTERPRET, isolate=config.isolate)) as backend:
-        line = line_of(
+        found = line_of(
             loaded, finding, backend, root=config.root, seconds=LONG_SECONDS,
             stopped=stopped,
-        ).line  # fmt: skip
-    if line is None:
-        return stored
-    made, path = kept(Corpus(config.corpus), finding, line)
-    return Stored(made, path)
+        )  # fmt: skip
+    if found.line is None:
+        return stored, found.why or "no change of one expression lets its case pass"
+    return Stored(*kept(Corpus(config.corpus), finding, found.line)), ""
 
 
 def kept(
