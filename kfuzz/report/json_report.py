@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
@@ -17,7 +17,6 @@ from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished, Ker
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 from kfuzz.engine.config import ReplayResult
-from kfuzz.engine.repair import Repair
 from kfuzz.report.finding_view import line_lines, patch_lines
 from kfuzz.report.promises import promise
 from kfuzz.report.tables import Gathered
@@ -25,6 +24,9 @@ from kfuzz.report.text import counted, one_line, shown_path, table
 from kfuzz.store import files
 from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
+
+if TYPE_CHECKING:
+    from kfuzz.engine.repair import Repair
 
 FORMAT: Final = 1
 
@@ -104,7 +106,7 @@ def finding_document(stored: Stored) -> Document:
     }
 
 
-def repair_document(made: Repair, *, applied: str) -> Document:
+def repair_document(made: "Repair", *, applied: str) -> Document:
     """Return the document of `kfuzz repair`."""
     finding = made.stored.finding
     return {
@@ -116,7 +118,7 @@ def repair_document(made: Repair, *, applied: str) -> Document:
     }
 
 
-def repair_lines(made: Repair, options: str, applied: str) -> list[str]:
+def repair_lines(made: "Repair", options: str, applied: str) -> list[str]:
     """Return what came of a repair.
 
     Args:
