@@ -182,6 +182,8 @@ def repaired(
     why = "no change passes every gate" if rejected else ""
     if not found.drafts:
         why = f"no change of one expression lets it and {NEIGHBOURS} other cases pass"
+    if stop.is_set():
+        why = "it was interrupted"
     if found.line is not None:
         patches = tuple(patch for _, patch in passed)
         stored = Stored(*kept(corpus, finding, found.line, patches))

@@ -277,6 +277,7 @@ def test_an_interrupt_leaves_nothing_half_done(asked: Asked) -> None:
     asked.during = asked.stop.set
     made = asked.repair()
     assert not made.drafts
+    assert made.why == "it was interrupted"
     assert not made.stored.finding.patches
     assert asked.file.read_text() == "x = 1\n"
 

@@ -42,8 +42,8 @@ from tests.benchmarks.mutants.mutator import Mutant, written
 from tests.benchmarks.mutants.run import chosen
 
 HEADS: Final = (
-    "family", "found", "top 1", "top 3", "certain", "wrong", "seconds, median",
-    "seconds, 90 %",
+    "family", "found", "top 1", "top 3", "certain", "wrong", "patch", "original",
+    "seconds, median", "seconds, 90 %",
 )  # fmt: skip
 
 
@@ -176,7 +176,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         cells = (
             name or "**all**", len(of), _share(of, lambda r: r.within(1)),
             _share(of, lambda r: r.within(3)), _share(of, lambda r: r.certain),
-            sum(map(is_wrong, of)), f"{statistics.median(seconds):.1f}",
+            sum(map(is_wrong, of)), _share(of, lambda r: r.patches > 0),
+            _share(of, lambda r: r.restored > 0), f"{statistics.median(seconds):.1f}",
             f"{seconds[math.ceil(0.9 * len(of)) - 1]:.1f}",
         )  # fmt: skip
         yield f"| {' | '.join(map(str, cells))} |"
