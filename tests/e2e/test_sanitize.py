@@ -132,6 +132,7 @@ def test_tests_pass_as_they_do_and_faults_are_told_with_them(program: Project) -
     assert "1 fault in 4 launches of 2 kernels" in again.stdout
 
 
+@pytest.mark.slow
 def test_known_faults_pass_and_old_ones_are_named(program: Project) -> None:
     program.write("known", "kernels.py:11 padded by the caller\nkernels.py:5 gone\n")
     done = program.kfuzz(
@@ -146,6 +147,7 @@ def test_known_faults_pass_and_old_ones_are_named(program: Project) -> None:
     assert "known:1: 'kernels.py:11' suppresses nothing" in done.stderr
 
 
+@pytest.mark.slow
 def test_processes_below_are_followed_and_what_cannot_run_is_counted(
     program: Project,
 ) -> None:

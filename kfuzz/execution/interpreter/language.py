@@ -129,20 +129,6 @@ def _typed(original: Callable[..., None]) -> Callable[..., None]:
     return created
 
 
-def _equal(original: Callable[[Any, Any], Any], constexpr: Any) -> Any:
-    """Compare tuples of Triton's without making others of their elements."""
-    results = {truth: constexpr(truth) for truth in (False, True)}
-
-    def equal(one: Any, other: Any) -> Any:
-        if other.__class__ is list:
-            return results[one.values == other]
-        if other.__class__ is one.__class__:
-            return results[one.values == other.values]
-        return original(one, other)
-
-    return equal
-
-
 # What kernels see of Triton's language, by whatever name they have it.
 #
 # For a launch the interpreter replaces the functions of the modules `triton.language`
@@ -183,7 +169,6 @@ def install(module: Any, patches: Patches) -> None:
     core = module.tl.core
     patches.set(core.tensor, "__init__", _shaped(core.tensor.__init__))
     patches.set(core.block_type, "__init__", _typed(core.block_type.__init__))
-    patches.set(core.tuple, "__eq__", _equal(core.tuple.__eq__, core.constexpr))
     patches.set(module, "_patch_builtin", names.patch_builtin)
     patches.set(module, "_patch_lang", names.patch_lang)
     patches.set(module.GridExecutor, "__call__", names.launching())

@@ -27,7 +27,7 @@ from kfuzz.core.finding import relative
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter.programs import elementwise
+from kfuzz.execution.interpreter.programs import elementwise, shaped
 from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
@@ -404,10 +404,10 @@ class AddressCheck:
                 self._loaded(region, ptrs, mask, size)
                 result = native.load(ptrs, mask, other, dtype)
                 if self._outdated:
-                    live = _shaped(mask, ptrs.shape)
+                    live = shaped(mask, ptrs.shape)
                     result = self._before(region, ptrs, live, result)
                 return result
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         access = ATOMIC if self.atomic else LOAD
         pieces, bad = self._pieces(ptrs, live, size, access, region)
         if bad is None:
@@ -431,7 +431,7 @@ class AddressCheck:
         """Carry out a store; stray lanes are dropped."""
         self._polled = None
         size = values.dtype.itemsize
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         region = self._covering(ptrs, size)
         access = ATOMIC if self.atomic else STORE
         pieces, bad = self._pieces(ptrs, live, size, access, region)
@@ -448,7 +448,7 @@ class AddressCheck:
         self, native: Any, op: Any, ptrs: Array, value: Array, mask: Any, sem: Any
     ) -> Any:
         """Carry out an atomic; stray lanes are dropped and get poison."""
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         bad = self._atomic(ptrs, live, value.dtype.itemsize)
         if bad is None:
             return native.atomic_rmw(op, ptrs, value, mask, sem)
@@ -466,7 +466,7 @@ class AddressCheck:
             return native.atomic_cas(ptrs, cmp, value, sem)
         result = np.array(np.broadcast_to(cmp, ptrs.shape))
         if (good := ~bad).any():
-            wanted, new = (_shaped(x, ptrs.shape)[good] for x in (cmp, value))
+            wanted, new = (shaped(x, ptrs.shape)[good] for x in (cmp, value))
             result[good] = native.atomic_cas(ptrs[good], wanted, new, sem)
         return result
 
@@ -556,7 +556,7 @@ class AddressCheck:
         offsets: NDArray[np.int64],
     ) -> None:
         word = np.dtype(f"u{values.dtype.itemsize}")
-        stored = np.ascontiguousarray(_shaped(values, ptrs.shape)[lanes]).view(word)
+        stored = np.ascontiguousarray(shaped(values, ptrs.shape)[lanes]).view(word)
         at = ptrs[lanes]
         held = native.load(
             at, np.ones(at.shape, np.bool_), np.zeros(at.shape, word), word
@@ -656,16 +656,6 @@ class AddressCheck:
         return np.frombuffer(data, dtype)[0]
 
 
-def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
-    """Return an operand in the shape of the pointers: scalars come in several."""
-    values = np.asarray(values)
-    if values.shape == shape:
-        return values
-    if values.size == int(np.prod(shape)):
-        return values.reshape(shape)
-    return np.broadcast_to(values, shape)
-
-
 def _bytes(values: Array, size: int) -> NDArray[np.uint8]:
     """Return the bytes of each element, [elements, size]."""
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -730,7 +720,10 @@ def install(module: Any, current: Current, patches: Patches) -> None:
         lambda original: _in_sectors(original, handle),
     )  # fmt: skip
     for name in _BLOCKS:
-        wrap(getattr(module, name, None), ("materialize_pointers",), _materialized)
+        wrap(
+            getattr(module, name, None), ("materialize_pointers",),
+            partial(_materialized, lambda mask: handle(mask, module.tl.int1)),
+        )  # fmt: skip
     patches.set(module, "_implicit_cvt", _converted(module._implicit_cvt, handle))
 
 
@@ -831,15 +824,18 @@ def _operation(
     return operation
 
 
-def _materialized(original: Any) -> Any:
-    """Hand the origin of a block pointer or descriptor on to its pointers."""
+def _materialized(flags: Callable[[Any], Any], original: Any) -> Any:
+    """Hand the origin of a block pointer or descriptor on to its pointers.
+
+    Their mask is an array up to Triton 3.8.
+    """
 
     def materialize_pointers(block: Any, *operands: Any) -> Any:
         pointers, mask = original(block, *operands)
         found = block.base.attr.get(_ORIGIN)
         if found is not None:
             pointers.attr[_ORIGIN] = found
-        return pointers, mask
+        return pointers, flags(mask) if hasattr(mask, "astype") else mask
 
     return materialize_pointers
 

@@ -8,6 +8,7 @@ NumPy computes in an order that depends on the layout of the memory is computed 
 same layout, and what it computes otherwise for part of an array, program by program.
 """
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -170,10 +171,6 @@ class Programs(NDArrayOperatorsMixin):
     def flatten(self) -> "Programs":
         """Return a copy with one axis."""
         return self.reshape(-1).copy()
-
-    def ravel(self) -> "Programs":
-        """Return the elements along one axis."""
-        return self.reshape(-1)
 
     def squeeze(self) -> "Programs":
         """Leave out axes of one element."""
@@ -382,6 +379,16 @@ def array(values: Any) -> Any:
     return values if isinstance(values, Programs) else np.asarray(values)
 
 
+def shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    """Return an operand in the shape of the pointers: scalars come in several."""
+    values = array(values)
+    if values.shape == shape:
+        return values
+    if values.size == math.prod(shape):
+        return values.reshape(shape)
+    return np.broadcast_to(values, shape)
+
+
 def _along(function: Any) -> Function:
     """Return a reduction or scan along an axis."""
 
@@ -395,10 +402,6 @@ def _along(function: Any) -> Function:
         return Programs(function(x.data, axis=axes, **named))
 
     return called
-
-
-def _any(x: Any) -> bool:
-    return bool(x.any())
 
 
 def _of_first(function: Any) -> Function:
@@ -447,7 +450,7 @@ _FUNCTIONS: Final[dict[Any, Function]] = {
         for f in (np.zeros_like, np.ones_like, np.full_like, np.ndim, np.shape, np.size)
     },
     **{f: _joined(f) for f in (np.concatenate, np.stack)},
-    np.any: _any, np.broadcast_to: _broadcast, np.expand_dims: _expanded,
+    np.any: Programs.any, np.broadcast_to: _broadcast, np.expand_dims: _expanded,
     np.transpose: _transposed, np.moveaxis: _moved,
 }  # fmt: skip
 

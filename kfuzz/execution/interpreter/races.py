@@ -13,11 +13,14 @@ a race than report a lock. A store of the value that is there already changes no
 that others could see, and races only with a later store of another value.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kfuzz.execution.interpreter.programs import shaped
 
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -137,7 +140,7 @@ class RaceLog:
         thorough: whether to log loads of memory that nothing has stored to yet.
 
     Attributes:
-        journal: where these are, None if it is not kept.
+        journal: where these are.
         possible: whether programs can race, and it is known what orders them.
         incomplete: whether there were accesses to memory that is too large to follow.
         passed: whether loads that were let pass unlogged are of memory stored to since.
@@ -150,7 +153,7 @@ class RaceLog:
         self._history = history
         self._thorough = thorough
         self.passed = False
-        self.journal: list[_Entry] | None = [] if journal else None
+        self.journal: deque[_Entry] = deque(maxlen=None if journal else 0)
         self.possible = 1 < programs <= _PROGRAM
         self.incomplete = False
         self._programs = programs
@@ -252,9 +255,7 @@ class RaceLog:
         first = len(spot.tables) == 1 and spot.before is None and not replaced.any()
         if first and not met and (stored != held).all():
             table.last[key] = stamps
-            if self.journal is not None:
-                entry = spot, STORE, spot.unit, units, replaced, replaced
-                self.journal.append(entry)
+            self.journal.append((spot, STORE, spot.unit, units, replaced, replaced))
             return found
         for lanes, before in _in_turn(units, stamps, stored, held, met):
             where, whose = units[lanes], _of(stamps, lanes)
@@ -320,36 +321,27 @@ class RaceLog:
         """
         stamps = self._stamps(ATOMIC, line, programs)
         spot = self._spots.setdefault(memory, _Spot(size))
-        spot.met = True
-        if stamps.ndim:
-            return self._updated(memory, spot, offsets, size, stamps)
-        touched = np.unique(offsets)
-        if acquires:
+        spot.met, many = True, stamps.ndim > 0
+        touched = offsets if many else np.unique(offsets)
+        if acquires and not many:
             self._acquire(memory, programs, touched)
-        found = self._updated(memory, spot, offsets, size, stamps, acquires=acquires)
+        found = []
+        if self._follow(memory, spot, offsets, size):
+            units, stamps = _units(offsets, size, spot.unit, stamps)
+            if acquires and not many:  # a flag or lock that a store released
+                self._observe(spot, units, stamps)
+            found = self._races(spot, units, stamps, (STORE, LOAD))
+            last = self._table(memory, spot, ATOMIC).last[units]
+            if (ahead := many & (last & _PROGRAM > stamps & _PROGRAM)).any():
+                found += self._races(spot, units[ahead], stamps[ahead], (ATOMIC,))
+            self._enter(memory, spot, ATOMIC, units, stamps)
+        if many:
+            return found
         clock = self._clock(programs).copy()
         clock[programs] = len(self._calls) - 1
         for key in _keys(memory, touched):
             before = self._released.get(key)
             self._released[key] = clock if before is None else np.maximum(before, clock)
-        return found
-
-    def _updated(
-        self, memory: Memory, spot: _Spot, offsets: Indices, size: int,
-        stamps: Indices, *, acquires: bool = False,
-    ) -> list[Race]:  # fmt: skip
-        """Enter atomics, and return their races."""
-        if not self._follow(memory, spot, offsets, size):
-            return []
-        units, stamps = _units(offsets, size, spot.unit, stamps)
-        if acquires:  # a flag or lock that a store released
-            self._observe(spot, units, stamps)
-        found = self._races(spot, units, stamps, (STORE, LOAD))
-        last = self._table(memory, spot, ATOMIC).last[units]
-        if stamps.ndim and (taking_turns := last & _PROGRAM > stamps & _PROGRAM).any():
-            of = units[taking_turns], stamps[taking_turns]
-            found += self._races(spot, *of, (ATOMIC,))
-        self._enter(memory, spot, ATOMIC, units, stamps)
         return found
 
     def ended(self) -> None:
@@ -469,7 +461,7 @@ class RaceLog:
 
     def roll_back(self, place: int) -> None:
         """Forget the stores and atomics that were entered in the journal since then."""
-        while self.journal is not None and len(self.journal) > place:
+        while len(self.journal) > place:
             spot, access, size, units, last, before = self.journal.pop()
             units, last = _units(units * size, size, spot.unit, last)
             spot.tables[access].last[units] = last
@@ -479,7 +471,7 @@ class RaceLog:
         self, memory: Memory, spot: _Spot, access: str, units: Indices, stamps: Indices
     ) -> None:
         table = self._table(memory, spot, access)
-        if self.journal is not None and access != LOAD:
+        if self.journal.maxlen is None and access != LOAD:
             replaced = table.last[units], table.before[units]
             self.journal.append((spot, access, spot.unit, units, *replaced))
         table.add(units, stamps)
@@ -512,13 +504,7 @@ def _carried_out(
     memory: Memory, stamps: Indices, addresses: Words, mask: Any
 ) -> tuple[Indices, Indices]:
     """Return the offsets of the accesses whose mask is set, and their stamps."""
-    if mask is None or mask is True:
-        live: Any = np.ones(addresses.shape, np.bool_)
-    else:
-        live = np.asarray(mask).astype(np.bool_)
-        same = live.size == addresses.size
-        shape = addresses.shape
-        live = live.reshape(shape) if same else np.broadcast_to(live, shape)
+    live = shaped(True if mask is None else mask, addresses.shape).astype(np.bool_)
     if stamps.ndim:
         stamps = np.broadcast_to(stamps, addresses.shape)[live]
     return (addresses[live] - np.uint64(memory.low)).view(np.int64), stamps

@@ -8,7 +8,9 @@ other: so all that is recorded, and the order in which programs see each other, 
 ever. The grid is cut so that values stay small.
 """
 
-from collections.abc import Callable, Mapping
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from types import CodeType
 from typing import Any, Final
@@ -28,6 +30,7 @@ from kfuzz.execution.interpreter.programs import (
     count_of,
     elementwise,
     numpy_for,
+    shaped,
     spread,
 )
 from kfuzz.execution.interpreter.races import Race, RaceLog, chosen, consecutive
@@ -35,20 +38,14 @@ from kfuzz.execution.interpreter.races import Race, RaceLog, chosen, consecutive
 LEAST_PROGRAMS: Final = 3
 """Fewer take as long one after the other."""
 
-_MOST_POLLS: Final = 100
-"""So many loads of one element that all give the same may be a wait for a program."""
+_MOST_LOADS: Final = 10_000
+"""More in one go may be a wait for a program."""
 
-_MOST_LOADS: Final = 20_000
-"""More of one element or many, in one go, may be a wait, too."""
-
+_STORED_TO: Final = "memory is stored to whose loads were not followed"
 _LEAST_TOGETHER: Final = 4
 _MOST_SKIPPED: Final = 64
 
 Indices = NDArray[np.int64]
-
-
-class StoredTo(BaseException):
-    """Memory is stored to whose loads were not followed."""
 
 
 class Session:
@@ -85,9 +82,7 @@ class Session:
         # In order: what a store or an atomic replaced.
         self._undo: list[tuple[Array, Any, Array]] = []
         self._views: dict[tuple[Region, int], Array] = {}
-        self._written: dict[Region, Any] = {}
-        self._polled: Any = None
-        self._polls = 0
+        self._written: dict[Region, Callable[[], None]] = {}
 
     def begin(self, numbers: NDArray[np.int64]) -> tuple[int, int]:
         """Begin some programs, and return where to roll back to.
@@ -97,7 +92,6 @@ class Session:
         """
         self._gets_on()
         self._numbers, self._loaded = numbers, 0
-        assert self._log.journal is not None
         return len(self._undo), len(self._log.journal)
 
     def roll_back(self, place: tuple[int, int] = (0, 0)) -> None:
@@ -107,23 +101,12 @@ class Session:
             array[places] = held
         self._log.roll_back(place[1])
         if not place[0]:
-            for region, state in self._written.items():
-                assert region.writes is not None
-                region.writes.restore(state)
+            for restore in self._written.values():
+                restore()
             self._written.clear()
 
     def polled(self, ptrs: Any, result: Any) -> None:
-        """Note what a load gave: it may be a wait for another program."""
-        if ptrs.size != 1:
-            self._polled = None
-            return
-        held = (x.data if isinstance(x, Programs) else x for x in (ptrs, result))
-        poll = tuple(x.tobytes() for x in held)
-        if poll != self._polled:
-            self._polled, self._polls = poll, 0
-        self._polls += 1
-        if self._polls >= _MOST_POLLS:
-            raise NotVectorised("a program may wait for another")
+        """Do nothing: what waits for another program loads more than it may."""
 
     def load(self, native: Any, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load."""
@@ -137,7 +120,8 @@ class Session:
         result = other.view(word)
         for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
             live = mask if lanes is None else lanes
-            for whose in self._readers(ptrs.shape, many):
+            # For a load that all do stand the first and the last.
+            for whose in [self._all(ptrs.shape)] if many else self._numbers[[0, -1]]:
                 races = self._log.load(region, whose, ptrs, live, word.itemsize, "")
                 self._apart("a load", races)
             found = self._memory(region, word)[units]
@@ -153,28 +137,24 @@ class Session:
 
     def store(self, native: Any, ptrs: Any, values: Any, mask: Any) -> Any:
         """Carry out a store."""
-        self._polled = None
         ptrs, values, mask = self._spread(ptrs, values, mask)
         word = np.dtype(f"u{values.itemsize}")
-        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
-            lanes = _numbers(lanes)
-            touched, key, held = self._stored(region, units, lanes, word)
-            stored, whose = _chosen(values.view(word), lanes), self._whose(units, lanes)
-            offsets = touched * word.itemsize
+        for region, offsets, whose, lanes, memory, key in self._stores(
+            ptrs, mask, word
+        ):
+            stored, held = _chosen(values.view(word), lanes), self._undo[-1][-1]
             races = self._log.store(region, whose, offsets, stored, held, "")
             self._apart("a store", races)
-            self._memory(region, word)[key] = stored
+            memory[key] = stored
 
     def atomic_rmw(
         self, native: Any, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any
     ) -> Any:
         """Carry out an atomic of each program, in their order."""
-        ptrs, value, mask = self._spread(ptrs, value, mask)
+        # Triton 3.6 crashes where elements are apart.
+        ptrs, value, mask = map(np.ascontiguousarray, self._spread(ptrs, value, mask))
         word = np.dtype(f"u{value.itemsize}")
-        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
-            lanes = _numbers(lanes)
-            touched, *_ = self._stored(region, units, lanes, word)
-            whose, offsets = self._whose(units, lanes), touched * word.itemsize
+        for region, offsets, whose, *_ in self._stores(ptrs, mask, word):
             races = self._log.atomic(region, whose, offsets, word.itemsize, "")
             self._apart("an atomic", races)
         result = native.atomic_rmw(op, ptrs, value, mask, sem)
@@ -186,40 +166,26 @@ class Session:
 
     def _lanes(self, ptrs: Any, *others: Any) -> tuple[bool, list[Array]]:
         """Return operands in one shape, and whether programs differ in them."""
-        shape, count = ptrs.shape, count_of((ptrs, *others))
-        found = []
-        for x in (ptrs, *others):
-            if not isinstance(x, Programs):
-                x = np.asarray(x)
-            if x.shape != shape and x.size == int(np.prod(shape)):
-                x = x.reshape(shape)
-            if x.shape != shape:
-                x = np.broadcast_to(x, shape)
-            found.append(spread(x, count) if count else x)
-        return bool(count), found
+        operands = [shaped(x, ptrs.shape) for x in (ptrs, *others)]
+        count = count_of(operands)
+        return bool(count), [spread(x, count) if count else x for x in operands]
 
     def _spread(self, *operands: Any) -> list[Array]:
         """Return operands in one shape, each program's."""
         many, found = self._lanes(*operands)
         return found if many else [spread(x, len(self._numbers)) for x in found]
 
-    def _readers(self, shape: tuple[int, ...], many: bool) -> list[Any]:
-        """Return whose loads are: of those that all do, the first's and the last's."""
-        if many:
-            return [self._whose(np.broadcast_to(0, shape), None).reshape(shape)]
-        return list(self._numbers[[0, -1] if len(self._numbers) > 1 else [0]])
-
-    def _whose(self, lanes_of: Array, lanes: Any) -> Indices:
-        """Return the numbers of the lanes' programs."""
-        numbers = self._numbers.reshape(-1, *(1,) * (lanes_of.ndim - 1))
-        return _chosen(np.broadcast_to(numbers, lanes_of.shape), lanes)
+    def _all(self, shape: tuple[int, ...]) -> Indices:
+        """Return the number of each lane's program."""
+        numbers = self._numbers.reshape(-1, *(1,) * (len(shape) - 1))
+        return np.broadcast_to(numbers, shape)
 
     def _apart(self, access: str, races: list[Race]) -> None:
         """Go on if accesses meet nobody else's."""
         for race in races:
             raise NotVectorised(f"{access} meets another program's {race.access}")
         if self._log.passed:
-            raise StoredTo
+            raise NotVectorised(_STORED_TO)
         if self._log.incomplete:
             raise NotVectorised("memory of that size is not followed")
 
@@ -239,8 +205,7 @@ class Session:
         if region is not None:
             lanes = None if whole else mask
             offsets = _offsets(region, ptrs, lanes)
-            room = region.high - region.low - size
-            if offsets.min() >= 0 and offsets.max() <= room:
+            if offsets.view(np.uint64).max() <= region.high - region.low - size:
                 return [(region, lanes, _counted(offsets, size))]
         numbers = self._regions.numbers(ptrs, size)
         if (mask & (numbers < 0)).any():
@@ -257,40 +222,36 @@ class Session:
         key = region, word.itemsize
         if key not in self._views:
             count = (region.high - region.low) // word.itemsize
-            self._views[key] = np.asarray(_Memory(region.low, count, word))
+            held: Any = (ctypes.c_byte * (count * word.itemsize)).from_address(
+                region.low
+            )
+            self._views[key] = np.frombuffer(held, word)
         return self._views[key]
 
-    def _stored(
-        self, region: Region, units: Indices, lanes: Any, word: np.dtype[Any]
-    ) -> tuple[Indices, Any, Array]:
-        """Keep what memory holds before a store; return where it stores, and that.
+    def _stores(
+        self, ptrs: Array, mask: Array, word: np.dtype[Any]
+    ) -> Iterator[tuple[Region, Indices, Indices, Any, Array, Any]]:
+        """Keep what memory holds before a store.
 
-        Returns:
-            The places, what chooses them, and what they hold.
+        Yields:
+            Per region that is stored to it, byte offsets and programs of the lanes that
+            do, which these are, its memory, and what chooses them there.
         """
-        touched, size = _chosen(units, lanes), word.itemsize
-        if not (
-            region.spec is None or region.holds_elements(touched * size, size).all()
-        ):
-            raise NotVectorised("a store between elements")
-        if region.writes is not None and not region.writes.complete:
-            if region not in self._written:
-                self._written[region] = region.writes.state()
-            region.writes.mark(touched * size, size)
-        memory, key = self._memory(region, word), consecutive(touched)
-        held = chosen(memory, key)
-        self._undo.append((memory, key, held))
-        return touched, key, held
-
-
-class _Memory:
-    """Memory at an address, for NumPy."""
-
-    def __init__(self, address: int, count: int, word: np.dtype[Any]) -> None:
-        self.__array_interface__ = {
-            "data": (address, False), "shape": (count,), "typestr": word.str,
-            "version": 3,
-        }  # fmt: skip
+        size = word.itemsize
+        for region, mine, units in self._pieces(ptrs, mask, size):
+            lanes = _numbers(mine)
+            touched = _chosen(units, lanes)
+            offsets, writes = touched * size, region.writes
+            if region.spec and not region.holds_elements(offsets, size).all():
+                raise NotVectorised("a store between elements")
+            if writes is not None and not writes.complete:
+                if region not in self._written:
+                    self._written[region] = partial(writes.restore, writes.state())
+                writes.mark(offsets, size)
+            memory, key = self._memory(region, word), consecutive(touched)
+            self._undo.append((memory, key, chosen(memory, key)))
+            whose = _chosen(self._all(units.shape), lanes)
+            yield region, offsets, whose, lanes, memory, key
 
 
 def _chosen(values: Array, lanes: Any) -> Array:
@@ -313,11 +274,9 @@ def _offsets(region: Region, ptrs: Array, lanes: Any) -> Indices:
 
 def _counted(offsets: Indices, size: int) -> Indices:
     """Return offsets in elements instead of bytes."""
-    if size > 1:
-        if int(np.bitwise_or.reduce(offsets, axis=None)) & (size - 1):
-            raise NotVectorised("accesses of several sizes")
-        offsets >>= size.bit_length() - 1
-    return offsets
+    if int(np.bitwise_or.reduce(offsets, axis=None)) & (size - 1):
+        raise NotVectorised("accesses of several sizes")
+    return offsets >> size.bit_length() - 1
 
 
 # Kernels that store to what they load.
@@ -364,16 +323,14 @@ def run(
         _run(builder, kernel, arguments, grid, order, following)
         _skipped.pop(code, None)
         return ""
-    except StoredTo:
-        assert following is not None
-        following.roll_back()
-        _in_place.add(code)
-        return run(builder, kernel, arguments, grid, order, session)
     except (Exception, NotVectorised) as error:
         # Whatever it is that a program raises, it does so alone.
         why = str(error) if isinstance(error, NotVectorised) else type(error).__name__
     if following is not None:
         following.roll_back()
+    if why == _STORED_TO:
+        _in_place.add(code)
+        return run(builder, kernel, arguments, grid, order, session)
     _skipped[code] = next_time, min(2 * next_time, _MOST_SKIPPED), why
     return why
 

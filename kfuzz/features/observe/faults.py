@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.event import (
@@ -21,7 +21,7 @@ from kfuzz.core.event import (
 from kfuzz.core.finding import Finding, Line, Target, host_fingerprint
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind, State, Verdict
-from kfuzz.features.observe.program import left
+from kfuzz.features.observe.program import Shape, Unknown, left
 from kfuzz.report.finding_view import access_words
 from kfuzz.report.text import counted, one_line
 from kfuzz.store.life import utc_now
@@ -34,8 +34,7 @@ GPU: Final = "KFUZZ_SANITIZE_GPU"
 """Environment variable: what GPU processes meet."""
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """A Triton function.
 
     Attributes:
@@ -47,28 +46,6 @@ class Kernel:
     file: str
     line: int
     name: str
-
-
-@dataclass(frozen=True)
-class Argument:
-    """What a launch was given by one name.
-
-    Attributes:
-        shape, strides, dtype: of a tensor; the first is None of all else.
-        value: of all else, in words.
-    """
-
-    shape: tuple[int, ...] | None = None
-    strides: tuple[int, ...] = ()
-    dtype: str = ""
-    value: str = ""
-
-    def __str__(self) -> str:
-        """Return it as a signature has it."""
-        if self.shape is None:
-            return self.value
-        strides = f" strides {list(self.strides)}" if self.shape else ""
-        return f"{self.dtype}{list(self.shape)}{strides}"
 
 
 @dataclass(frozen=True)
@@ -86,7 +63,7 @@ class Fault:
 
     kernel: Kernel
     access: Access
-    arguments: Mapping[str, Argument]
+    arguments: Mapping[str, Shape | Unknown]
     caller: str
     test: str
     launches: int = 1
@@ -100,8 +77,8 @@ class Fault:
     @property
     def size(self) -> int:
         """Elements of the tensors together."""
-        shapes = (a.shape for a in self.arguments.values())
-        return sum(prod(shape) for shape in shapes if shape is not None)
+        shapes = (a for a in self.arguments.values() if isinstance(a, Shape))
+        return sum(prod(shape.sizes) for shape in shapes)
 
 
 @dataclass
@@ -298,8 +275,8 @@ def _finding(fault: Fault, reason: str | None) -> Finding:
     file, _, number = access.line.rpartition(":")
     source = linecache.getline(fault.kernel.file, int(number)) if file else ""
     case = Case(
-        {n: _spec(a) for n, a in fault.arguments.items() if a.shape is not None},
-        {n: a.value for n, a in fault.arguments.items() if a.shape is None},
+        {n: _spec(a) for n, a in fault.arguments.items() if isinstance(a, Shape)},
+        {n: str(a) for n, a in fault.arguments.items() if isinstance(a, Unknown)},
     )
     return Finding(
         signature=failure.signature(fault.kernel.name),
@@ -316,9 +293,8 @@ def _finding(fault: Fault, reason: str | None) -> Finding:
     )
 
 
-def _spec(argument: Argument) -> TensorSpec:
-    assert argument.shape is not None
-    axes = tuple(f"{argument.dtype}{n}" for n in range(len(argument.shape)))
+def _spec(argument: Shape) -> TensorSpec:
+    axes = tuple(f"{argument.dtype}{n}" for n in range(len(argument.sizes)))
     return TensorSpec(
-        argument.shape, axes, argument.dtype, argument.strides, fill=Fill("randn")
+        argument.sizes, axes, argument.dtype, argument.strides, fill=Fill("randn")
     )

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -71,6 +72,36 @@ def run_program(
         return None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# What of a program's arguments one process tells another.
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor as a call got it.
+
+    Attributes:
+        sizes: of its dimensions.
+        strides: in elements.
+        dtype: "float32", ….
+        device: "cpu", "cuda:0", ….
+        values: the elements on the CPU; None where there were too many of them.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+    values: Any = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        """Return it as a signature has it."""
+        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
+
+
+class Unknown(str):
+    """A value that no file of bindings can hold: what it is, for people."""
 
 
 # In a process of the program.

@@ -24,34 +24,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import interpreting, watch
-from kfuzz.features.observe.program import FOLDER, at_end, leave, left
+from kfuzz.features.observe.program import (
+    FOLDER,
+    Shape,
+    Unknown,
+    at_end,
+    leave,
+    left,
+)
 
 # What an observed program did, as one process hands it to another.
 
 _KIND: Final = "callees"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A tensor as a call got it.
-
-    Attributes:
-        sizes: of its dimensions.
-        strides: in elements.
-        dtype: "float32", ….
-        device: "cpu", "cuda:0", ….
-        values: the elements on the CPU; None where there were too many of them.
-    """
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    device: str
-    values: Any = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        """Return it as a signature has it."""
-        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
 
 
 @dataclass(frozen=True)
@@ -66,10 +50,6 @@ class Seen:
 
     given: Mapping[str, Any]
     results: tuple[Any, ...] | None
-
-
-class Unknown(str):
-    """A value that no file of bindings can hold: what it is, for people."""
 
 
 @dataclass

@@ -47,6 +47,7 @@ QUICK = {
 def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorised, "_skipped", {})
     monkeypatch.setattr(vectorised, "_sizes", {})
+    monkeypatch.setattr(vectorised, "_in_place", set())
 
 
 def bits(tensor: Tensor) -> tuple[object, ...]:
@@ -147,7 +148,7 @@ def shapes(x, y, n, BLOCK: tl.constexpr):
     even, odd = tl.split(tl.reshape(value, (BLOCK // 2, 2)))
     value = tl.reshape(tl.join(odd, even), (BLOCK,))
     value = tl.gather(value, (tl.arange(0, BLOCK) * 3) % BLOCK, 0)
-    value += tl.flip(tl.sort(value))
+    value += tl.flip(tl.sort(value, 0), 0)
     counted = tl.histogram((tl.abs(value) * 4).to(tl.int32), BLOCK)
     tl.store(y + at, value + counted.to(tl.float32))
 
@@ -347,7 +348,8 @@ def test_a_kernel_that_must_run_alone_is_tried_less_and_less(
         tried.append(0)
         why = launched(shifts, monkeypatch, 2)[1].alone
         assert list(why) == ["a store meets another program's load"]
-    assert tried == [1, 0, 1, 0, 0, 1, 0, 0]
+    # Once more where it is seen that it loads what it stores.
+    assert tried == [2, 0, 1, 0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
