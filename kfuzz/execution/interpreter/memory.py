@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kfuzz.core.finding import relative
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
@@ -284,7 +285,10 @@ def _line() -> str:
 
 @lru_cache(4096)
 def _line_of(code: CodeType, number: int) -> str:
-    return f"{_shown(code.co_filename)}:{number}"
+    """Return a line of a source file below the working directory, else of its name."""
+    file = code.co_filename
+    below = relative(file, Path())
+    return f"{below if below != file else Path(file).name}:{number}"
 
 
 def _is_used() -> bool:
@@ -302,14 +306,6 @@ def _is_used() -> bool:
 def _triton() -> str:
     place = getattr(sys.modules.get("triton"), "__file__", None)
     return str(Path(place).parent) + os.sep if place else _OWN
-
-
-def _shown(file: str) -> str:
-    """Return a source file below the working directory, else its name alone."""
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except (OSError, ValueError):  # it is elsewhere, or the directory is gone
-        return Path(file).name
 
 
 def _distances(
