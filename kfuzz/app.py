@@ -41,7 +41,8 @@ for name, found in features.verbs():
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
-        app.command(name)(found)
+        settings = getattr(found, "context_settings", None)
+        app.command(name, context_settings=settings)(found)
 
 
 def _version(wanted: bool) -> None:

@@ -385,7 +385,7 @@ def view(shown: Shown, options: str = "", *, root: Path | None = None) -> Findin
             part for part in _parts(shown, state.words, target, options) if part.lines
         ),
         errors=_errors(finding),
-        replay=f"kfuzz replay {finding.id}{target}{options}",
+        replay=finding.operator and f"kfuzz replay {finding.id}{target}{options}",
     )
 
 
@@ -513,7 +513,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"kfuzz replay {named} --script repro.py",
         f"kfuzz shrink {named}",
     )
-    yield Part("next", commands, folded=True)
+    # What was seen in a program is no case of a bound kernel.
+    yield Part("next", commands if finding.operator else (), folded=True)
 
 
 def measured(failure: Failure) -> tuple[str, str, str]:
@@ -555,6 +556,8 @@ def _status(finding: Finding, words: str) -> str:
     runs = _RUNS.search(notes[-1]) if notes else None
     if runs is not None:
         words = words.replace("in fresh processes", f"({runs[0]})")
+    if not finding.operator:
+        return "seen in a program's own launch"
     before, now = finding.first.elements, finding.input_elements
     made = finding.reduction
     if made is not None and before != now:

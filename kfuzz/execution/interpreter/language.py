@@ -95,6 +95,54 @@ def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return np_dtype
 
 
+def _shaped(original: Callable[..., None]) -> Callable[..., None]:
+    """Make the shape of tensors once for each."""
+    known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def created(tensor: Any, handle: Any, kind: Any) -> None:
+        shape = tuple(kind.shape.values) if kind.is_block() else ()
+        found = known.get(shape)
+        if found is None:
+            original(tensor, handle, kind)
+            known[shape] = tensor.shape, tensor.numel
+            return
+        tensor.handle, tensor.type, tensor.dtype = handle, kind, kind.scalar
+        tensor.shape, tensor.numel = found
+
+    return created
+
+
+def _typed(original: Callable[..., None]) -> Callable[..., None]:
+    """Check the shape of blocks once for each, and name their types."""
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def created(block: Any, element_ty: Any, shape: Any) -> None:
+        key = (element_ty.name, *shape)
+        found = known.get(key)
+        if found is None:
+            original(block, element_ty, shape)
+            known[key] = vars(block).copy()
+            return
+        vars(block).update(found)
+        block.element_ty = element_ty
+
+    return created
+
+
+def _equal(original: Callable[[Any, Any], Any], constexpr: Any) -> Any:
+    """Compare tuples of Triton's without making others of their elements."""
+    results = {truth: constexpr(truth) for truth in (False, True)}
+
+    def equal(one: Any, other: Any) -> Any:
+        if other.__class__ is list:
+            return results[one.values == other]
+        if other.__class__ is one.__class__:
+            return results[one.values == other.values]
+        return original(one, other)
+
+    return equal
+
+
 # What kernels see of Triton's language, by whatever name they have it.
 #
 # For a launch the interpreter replaces the functions of the modules `triton.language`
@@ -132,6 +180,10 @@ def install(module: Any, patches: Patches) -> None:
         kept = replace(options, sanitize_overflow=False)
         patches.set(module.interpreter_builder, "options", kept)
     patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
+    core = module.tl.core
+    patches.set(core.tensor, "__init__", _shaped(core.tensor.__init__))
+    patches.set(core.block_type, "__init__", _typed(core.block_type.__init__))
+    patches.set(core.tuple, "__eq__", _equal(core.tuple.__eq__, core.constexpr))
     patches.set(module, "_patch_builtin", names.patch_builtin)
     patches.set(module, "_patch_lang", names.patch_lang)
     patches.set(module.GridExecutor, "__call__", names.launching())

@@ -693,8 +693,6 @@ _ATOMICS: Final = (
     "create_atomic_store", "create_atomic_poll",
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
-_REREAD: Final = "reread"
-"""What stands for the policy of a load that no cache may serve."""
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
 _SECTOR: Final = 16
 # What is checked of the native part, and which of its arguments are the pointers.
@@ -721,12 +719,14 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     wrap(builder, ("binary_op",), lambda original: _bits(original, module.tl.int1))
     wrap(builder, _CARRIERS, lambda original: _carrier(original, handle))
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
+    reread = module._ir.CACHE_MODIFIER.CV
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
-        wrap(builder, names, partial(_operation, handle, current, atomic))
+        wrap(builder, names, partial(_operation, handle, current, atomic, reread))
+    # Until Triton 3.9 operations got the modifier itself.
     wrap(
         builder, ("get_cache_policy",),
         lambda original: lambda self, modifier, eviction: (
-            _REREAD if str(modifier).endswith("cv") else None
+            reread if str(modifier).lower().endswith("cv") else None
         ),
     )  # fmt: skip
     wrap(
@@ -813,7 +813,9 @@ def _cast(original: Any, handle: Any, current: Current) -> Any:
     return cast
 
 
-def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> Any:
+def _operation(
+    handle: Any, current: Current, atomic: bool, reread: Any, original: Any
+) -> Any:
     """Tell the check what kind of operation runs, and on whose memory."""
 
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
@@ -823,7 +825,8 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
         outer = check.atomic, check.volatile, check.origin
         check.atomic, check.origin = outer[0] or atomic, _origin(operands, handle)
         check.volatile |= named.get("is_volatile", operands[-1]) is True
-        check.volatile |= any(x is _REREAD for x in operands)
+        # No cache may serve it.
+        check.volatile |= any(x is reread for x in (*operands, *named.values()))
         try:
             return original(builder, *operands, **named)
         finally:

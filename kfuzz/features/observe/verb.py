@@ -1,10 +1,7 @@
 """kfuzz observe: the kernels that a program launches, as a file of bindings."""
 
-import os
+import shlex
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,11 +11,10 @@ import typer
 from kfuzz.cli.settings import option
 from kfuzz.cli.streams import ExitCode
 from kfuzz.core.errors import UsageError
-from kfuzz.core.features import with_home
+from kfuzz.features.observe.program import run_program
 from kfuzz.report.files import require_writable
 
-# Not as a module of its own: what is pickled there is read here.
-_PROGRAM: Final = "from kfuzz.features.observe.watching import run; run()"
+OBSERVING: Final = "kfuzz.features.observe.watching"
 
 
 def observe(
@@ -51,35 +47,21 @@ def observe(
     require_writable(out, where="--out")
     folder = Path(tempfile.mkdtemp(prefix="kfuzz-observe-"))
     try:
-        code = _run(script, arguments or [], folder)
+        import torch
+
+        words = [str(script), *(arguments or ())]
+        interpreted = not torch.cuda.is_available()
+        code = run_program(words, folder, [OBSERVING], interpreted=interpreted)
         if code:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             typer.echo(f"kfuzz: {script} ended with {how}", err=True)
-        return _written(script, arguments or [], folder, out)
+        return write_bindings(shlex.join(["kfuzz", "observe", *words]), folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(script: Path, arguments: list[str], folder: Path) -> int:
-    """Run the program; a signal is its own to obey."""
-    environment = dict(os.environ)
-    import torch
-
-    if not torch.cuda.is_available():
-        environment.setdefault("TRITON_INTERPRET", "1")
-    words = [sys.executable, "-c", _PROGRAM, str(folder), str(script), *arguments]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return subprocess.run(
-            words, env=with_home(environment), check=False,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        ).returncode  # fmt: skip
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int:
-    """Write the bindings, and tell what they are."""
+def write_bindings(command: str, folder: Path, out: Path) -> ExitCode:
+    """Write the bindings that a program left in a folder, and tell what they are."""
     from kfuzz.features.examining import write_or_raise
     from kfuzz.features.observe.watching import read
     from kfuzz.features.observe.writing import bindings, guess, is_bound
@@ -87,13 +69,12 @@ def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int
     callees = [c for c in read(folder) if c.calls or c.launches]
     if not callees:
         typer.echo(
-            f"kfuzz: {script} launched no Triton kernel and called no custom operator: "
-            "nothing was written",
+            "kfuzz: it launched no Triton kernel and called no custom operator: "
+            f"{out} was not written",
             err=True,
         )
         return ExitCode.NOTHING_TO_RUN
     found = [(callee, guess(callee)) for callee in callees]
-    command = " ".join(["kfuzz observe", str(script), *arguments])
     write_or_raise(out, bindings(found, command=command))
     for callee, made in found:
         said = "no operator agrees" if made is None else f"ops.{made.operator}"

@@ -198,8 +198,17 @@ def out_of_range(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + program, whole.to(tl.float32, bitcast=True))
 
 
+@triton.jit
+def agrees(x, y, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    tl.store(y + 512, 1.0)
+    tl.store(y + at + 16 * (program // 4), tl.load(x), mask=at % 7 > program % 3)
+    tl.atomic_add(y + 256 + program // 2, 1.0)
+
+
 TOGETHER = [
-    out_of_range,
+    out_of_range, agrees,
     branches, loops, reductions, shapes, functions, products, descriptors, counts,
 ]  # fmt: skip
 
@@ -227,8 +236,17 @@ def locks(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def agrees(x, y, n, BLOCK: tl.constexpr):
+def changes(x, y, n, BLOCK: tl.constexpr):
+    tl.store(y, 2.0)
     tl.store(y, 1.0)
+
+
+@triton.jit
+def agree_late(x, y, n, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    if program > 20:
+        tl.store(y + 1, 2.0)
+    tl.store(y + 1, 1.0)
 
 
 @triton.jit
@@ -255,10 +273,11 @@ def fails(x, y, n, BLOCK: tl.constexpr):
 
 
 ALONE = {
-    shifts: "a program stores where another one loads or stores",
-    queues: "atomics of programs meet other accesses",
+    shifts: "a store meets another program's load",
+    queues: "an atomic meets another program's atomic",
+    changes: "a store meets another program's store",
+    agree_late: "a store meets another program's store",
     locks: "a compare-and-swap",
-    agrees: "programs store to the same elements",
     prints: "values are printed",
     differs: "programs take many paths",
     fails: "AssertionError",
@@ -327,7 +346,7 @@ def test_a_kernel_that_must_run_alone_is_tried_less_and_less(
     for _ in range(8):
         tried.append(0)
         why = launched(shifts, monkeypatch, 2)[1].alone
-        assert list(why) == ["a program stores where another one loads or stores"]
+        assert list(why) == ["a store meets another program's load"]
     assert tried == [1, 0, 1, 0, 0, 1, 0, 0]
 
 
