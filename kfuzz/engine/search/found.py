@@ -271,11 +271,18 @@ def _same_fault(
         and (
             symptom in {s.symptom for s in other.signatures}
             or (finding.is_explained and needs_alike(other, finding))
-            or (other.signature, other.case) == (finding.signature, finding.case)
+            or _is_same_input(finding, other)
             or _is_of_changed_data(finding, other)
         )
     )
     return next(alike, None) if finding.state in FAILING else None
+
+
+def _is_same_input(finding: Finding, other: Finding) -> bool:
+    """Whether two findings show alike on one input, whatever memory held around it."""
+    one, before = finding.case, other.case
+    same = (one.tensors, one.scalars) == (before.tensors, before.scalars)
+    return same and finding.signature == other.signature
 
 
 def _is_of_changed_data(finding: Finding, other: Finding) -> bool:
