@@ -819,7 +819,6 @@ def bound(
     *,
     name: str,
     module: str = "",
-    registered: bool = True,
     **claims: Any,
 ) -> BoundKernel:
     """Return an implementation of an overload as a kernel, registered nowhere.
@@ -829,8 +828,6 @@ def bound(
         given: the implementation, called as torch's dispatcher calls it.
         name: the kernel's.
         module: that bound it.
-        registered: whether the dispatcher calls it: it is then given every scalar of
-            the schema.
         claims: its declarations, besides those that the overload makes.
 
     Raises:
@@ -839,7 +836,7 @@ def bound(
     found = find(overload)
     return fit(
         found.operator,
-        form(found, given, registered=registered),
+        form(found, given, registered=True),
         {**found.claims, **claims},
         name=name,
         module=module,

@@ -39,6 +39,20 @@ def _assembly(x, o, B: tl.constexpr):
     tl.store(o + i, v)
 
 
+@triton.jit
+def _padded(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.where(i < n, tl.load(x + i), 0.0))
+
+
+def padded(n):
+    x = torch.empty(64, device="cuda")
+    x[:50] = 1.0
+    o = torch.empty(64, device="cuda")
+    _padded[(1,)](x, o, n, B=64)
+    return o
+
+
 def add(x, y):
     o = torch.empty_like(x)
     _add[(triton.cdiv(x.numel(), 64),)](x, y, o, x.numel(), B=64)
@@ -63,6 +77,7 @@ print(torch.cuda.get_device_name(), sys.argv[1:])
 kernels.add(x, x)
 kernels.add(x[:64], x[:64])
 kernels.double(torch.empty(8, device="cuda"))
+assert kernels.padded(50).sum().item() == 50  # what is loaded beside decides nothing
 """
 TESTS = """
 import pytest
@@ -106,7 +121,7 @@ def test_faults_are_named_by_line_and_the_program_stays_as_it_is(
     assert "_double: load at kernels.py:18" in done.stdout
     assert "x float32[8], which is uninitialized" in done.stdout
     assert "launched at " in done.stdout
-    assert "2 faults in 3 launches of 2 kernels, in one process" in done.stdout
+    assert "2 faults in 4 launches of 3 kernels, in one process" in done.stdout
     failed = ET.parse(program.folder / "r.xml").findall(".//failure")
     assert [f.get("type") for f in failed] == ["K-MEM-01", "K-MEM-02"]
     results = json.loads((program.folder / "r.sarif").read_text())["runs"][0]["results"]

@@ -242,7 +242,10 @@ class _Names:
         if patched is not None and id(sees) in patched:
             scope = self._module._LangPatchScope()
         else:
-            scope = self._patch_lang(fn)
+            # It goes through all names of a file.
+            tl = self._tl
+            homes = {n: v for n, v in sees.items() if v is tl or v is tl.core}
+            scope = self._patch_lang(SimpleNamespace(__globals__=homes))
             if patched is not None:
                 patched[id(sees)] = sees
         if not self._seen:

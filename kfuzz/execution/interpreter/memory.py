@@ -106,8 +106,26 @@ class Regions:
             return self.all[at]
         return None
 
-    def numbers(self, addresses: NDArray[np.uint64], size: int) -> Indices:
-        """Return per address the number of its region, -1 where it has none."""
+    def home(self, origin: int | None) -> Region | None:
+        """Return the region that pointers computed from an address may touch.
+
+        None where the address is not known, or lies in no region.
+        """
+        return None if origin is None else self.covering(origin, origin + 1)
+
+    def numbers(
+        self, addresses: NDArray[np.uint64], size: int, home: Region | None = None
+    ) -> Indices:
+        """Return per address the number of its region, -1 where it has none.
+
+        Args:
+            addresses: of the first bytes.
+            size: how many bytes from there on.
+            home: the one region that may be touched; None for any.
+        """
+        if home is not None:
+            inside = (addresses >= home.low) & (addresses <= home.high - size)
+            return np.where(inside, self.all.index(home), -1)
         if not self.all:
             return np.full(addresses.shape, -1, np.int64)
         at = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
@@ -483,7 +501,11 @@ class AddressCheck:
         """Return the region that holds every lane, masked ones included."""
         if not ptrs.size:
             return None
-        return self._regions.covering(int(ptrs.min()), int(ptrs.max()) + size)
+        low, high = int(ptrs.min()), int(ptrs.max()) + size
+        home = self._regions.home(self.origin)
+        if home is None:
+            return self._regions.covering(low, high)
+        return home if home.low <= low and high <= home.high else None
 
     def _pieces(
         self, ptrs: Array, live: Flags, size: int, access: str, region: Region | None
@@ -499,7 +521,8 @@ class AddressCheck:
         groups = [(region, live)] if region is not None else []
         if region is None and live.any():
             numbers = np.full(ptrs.shape, -2, np.int64)
-            numbers[live] = self._regions.numbers(ptrs[live], size)
+            home = self._regions.home(self.origin)
+            numbers[live] = self._regions.numbers(ptrs[live], size, home)
             groups = [
                 (self._regions.all[n], numbers == n)
                 for n in np.unique(numbers)
@@ -528,9 +551,7 @@ class AddressCheck:
         if not outside.any():
             return None
         addresses = ptrs[outside]
-        home = None
-        if self.origin is not None:
-            home = self._regions.covering(self.origin, self.origin + 1)
+        home = self._regions.home(self.origin)
         owners: list[tuple[Region | None, Flags]]
         owners = [(home, np.ones(addresses.shape, np.bool_))]
         if home is None:

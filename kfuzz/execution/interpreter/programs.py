@@ -122,7 +122,9 @@ class Programs(NDArrayOperatorsMixin):
             made = per_program(getattr(ufunc, method), *inputs, **named)
         elif ufunc.signature is not None:
             made = Programs(ufunc(*_spread(inputs), **named))
-        elif ufunc not in _EXACT and any(map(_is_half, inputs)):
+        elif ufunc not in _EXACT and any(
+            getattr(x, "dtype", None) == np.float16 for x in inputs
+        ):
             made = per_program(ufunc, *inputs, **named)
         else:
             made = _wrapped(ufunc(*_aligned(inputs), **named))
@@ -248,10 +250,6 @@ def _same(values: Array) -> bool:
 
 def _wrapped(made: Any) -> Any:
     return tuple(map(Programs, made)) if isinstance(made, tuple) else Programs(made)
-
-
-def _is_half(x: Any) -> bool:
-    return bool(getattr(x, "dtype", None) == np.float16)
 
 
 def _aligned(inputs: Sequence[Any]) -> list[Any]:

@@ -59,8 +59,8 @@ class Session:
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
-        volatile, origin: as of `AddressCheck`; not used.
-        casts: likewise.
+        origin: as of `AddressCheck`.
+        volatile, casts: likewise; not used.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Session:
     ) -> None:  # fmt: skip
         self._gets_on = gets_on
         self.atomic = self.volatile = self.casts = False
-        self.origin = None
+        self.origin: int | None = None
         self._regions = regions
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
@@ -101,9 +101,8 @@ class Session:
             array[places] = held
         self._log.roll_back(place[1])
         if not place[0]:
-            for restore in self._written.values():
-                restore()
-            self._written.clear()
+            while self._written:
+                self._written.popitem()[1]()
 
     def polled(self, ptrs: Any, result: Any) -> None:
         """Do nothing: what waits for another program loads more than it may."""
@@ -201,13 +200,14 @@ class Session:
         if not ptrs.size or not (whole or mask.any()):
             return []
         first = int(ptrs.flat[0 if whole else int(mask.argmax())])
-        region = self._regions.covering(first, first + size)
+        home = self._regions.home(self.origin)
+        region = home or self._regions.covering(first, first + size)
         if region is not None:
             lanes = None if whole else mask
             offsets = _offsets(region, ptrs, lanes)
             if offsets.view(np.uint64).max() <= region.high - region.low - size:
                 return [(region, lanes, _counted(offsets, size))]
-        numbers = self._regions.numbers(ptrs, size)
+        numbers = self._regions.numbers(ptrs, size, home)
         if (mask & (numbers < 0)).any():
             raise NotVectorised("an access outside of the arguments")
         found = []
@@ -256,8 +256,7 @@ class Session:
 
 def _chosen(values: Array, lanes: Any) -> Array:
     """Return the elements of the lanes, by their numbers, along one axis."""
-    flat = values.reshape(-1)
-    return flat if lanes is None else flat[lanes]
+    return values.reshape(-1)[... if lanes is None else lanes]
 
 
 def _numbers(lanes: Any) -> Any:

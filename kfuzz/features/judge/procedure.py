@@ -196,9 +196,7 @@ class JudgedKernel(LoadedKernel):
         return JudgedRunner(self, place, expired=expired)
 
 
-def judged_again(
-    finding: Finding, config: ReplayConfig, opened: Callable[..., Candidate] = Candidate
-) -> JudgedKernel:
+def judged_again(finding: Finding, config: ReplayConfig) -> JudgedKernel:
     """Return the candidate of a finding, in a child, to be replayed.
 
     Raises:
@@ -217,7 +215,7 @@ def judged_again(
     made = loaded_candidate(
         problem.reference, candidate, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
-        limits=Limits(), opened=opened, corpus=config.corpus,
+        limits=Limits(), corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
