@@ -256,8 +256,11 @@ class Locating:
         left = {edit: "" for edit in self.fixes if not edit.is_of_check}
         known, held = [*self._failing, *self._passing], 0
         for case in chain(known, self._used, self._rest):
-            if held >= NEIGHBOURS or not left or time.monotonic() >= deadline:
+            if held >= NEIGHBOURS or not left:
                 break
+            if time.monotonic() >= deadline:
+                self.why = f"changes could not be held against {NEIGHBOURS} cases"
+                return ()
             if held >= len(known):
                 outcome, failure = self._cases.first(case)
                 if outcome is not True and not self._is_alike(failure):

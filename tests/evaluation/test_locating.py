@@ -193,3 +193,24 @@ def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
     line, fails = located(tmp_path, "total", text)
     assert fails
     assert line is None
+
+
+def test_no_patch_without_time_to_try_it(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    name, right, wrong = FAULTS[QUICK]
+    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
+    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
+    case = evaluator.pin(next(failing))
+    failure = evaluator.judge(case, Depth.BASE).failure
+    assert failure is not None
+    made = Locating(evaluator, failure.signature(name), tmp_path)
+    assert made.line([case], time.monotonic() + 60.0) is not None
+    assert made.fixes
+    assert made.drafts(time.monotonic()) == ()
+    assert "could not be held" in made.why
+    [draft] = made.drafts(time.monotonic() + 60.0)[:1]
+    assert draft.before == file.read_text()
+    assert draft.after != draft.before
