@@ -217,15 +217,18 @@ class Miss:
         return abs(got - expected) / room
 
 
+IF_CONTIGUOUS: Final = "with contiguous tensors"
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """What a miss depends on; None throughout where that was not probed.
 
     Attributes:
-        friendly: "gone" if the failure vanishes at every friendly shape,
-            "persists" if not, None if no shape is friendly.
-        ordinary: whether the kernel passes the functional test at the case's own
-            shapes and layouts.
+        gone: where the failure vanishes, and is back, in words: at every friendly
+            shape, and beside one; or with contiguous tensors; "" if it does not.
+        ordinary: whether the kernel conforms on normal data of the case's own shapes
+            and layouts.
         contiguous: whether the kernel passes on the same values and shapes,
             contiguous; None if the case is contiguous.
         recentred: whether the kernel passes on the recentred values, and on normal
@@ -237,7 +240,7 @@ class Diagnosis:
             too, None if neither is known or no argument is subnormal.
     """
 
-    friendly: str | None = None
+    gone: str = ""
     ordinary: bool | None = None
     contiguous: bool | None = None
     recentred: bool | None = None
@@ -251,7 +254,7 @@ class Diagnosis:
         The failure vanishes at friendly shapes, and at the case's own shape
         ordinary data fails too.
         """
-        return self.friendly == "gone" and not self.ordinary
+        return bool(self.gone) and not self.ordinary
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Results: their values, NaN and indices among them, their metadata, and gradients."""
 
+import math
 from typing import Final
 
 from kfuzz.contracts.classes.memory import undeclared, written
@@ -8,6 +9,7 @@ from kfuzz.contracts.evidence import Evidence, OpCheck
 from kfuzz.contracts.language import ContractClass, Probe, Structure
 from kfuzz.contracts.prose import promised
 from kfuzz.contracts.reading import inputs_finite, is_decided, miss_of
+from kfuzz.core.recipe import parsed
 from kfuzz.core.verdict import MASK_KINDS, Failure, Kind
 
 # K-VAL-01: the result lies in the operator's acceptance.
@@ -33,7 +35,7 @@ K_VAL_01 = ContractClass(
 
 # C-EXC-01: NaN and infinities follow the declared policy.
 
-ACCEPTS = 'nonfinite="undefined"'
+ACCEPTS = 'declare nonfinite="undefined" if no caller relies on NaN or infinity'
 
 
 def _judge_nonfinite(evidence: Evidence) -> Failure | None:
@@ -61,7 +63,10 @@ def _judge_nonfinite(evidence: Evidence) -> Failure | None:
         )
     if miss.kind not in MASK_KINDS:
         return None
-    return value_failure("C-EXC-01", miss, why=f"{ACCEPTS} is not declared")
+    domains = (parsed(spec.domain).interval for spec in evidence.case.tensors.values())
+    # Of an argument that an infinity is declared to belong to nobody may do without it.
+    meant = any(d and (math.inf in d or -math.inf in d) for d in domains)
+    return value_failure("C-EXC-01", miss, why="" if meant else ACCEPTS)
 
 
 def _decides_nonfinite(evidence: Evidence) -> bool:
@@ -91,6 +96,9 @@ C_EXC_01 = ContractClass(
 # C-EXC-02: indices out of bounds follow the declared policy.
 
 
+NONE_PASSED = 'declare out_of_bounds="undefined" if no caller passes such an index'
+
+
 def _judge_indices(evidence: Evidence) -> Failure | None:
     """Return a call that takes a bad index, or what it makes of one."""
     index, miss = evidence.out_of_bounds, miss_of(evidence)
@@ -106,13 +114,14 @@ def _judge_indices(evidence: Evidence) -> Failure | None:
             kind=Kind.INDEX_ACCEPTED,
             output=index.argument,
             message=f"returns although {found}",
+            cause=NONE_PASSED,
             index=index.at,
             got=float(index.value),
         )
     if miss is None:
         return None
-    policy = evidence.declaration.out_of_bounds
-    return value_failure("C-EXC-02", miss, why=f'{found}, "{policy}" is declared')
+    why = f'{found}, "{evidence.declaration.out_of_bounds}" is declared; {NONE_PASSED}'
+    return value_failure("C-EXC-02", miss, why=why)
 
 
 def _decides_indices(evidence: Evidence) -> bool:

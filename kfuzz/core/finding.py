@@ -339,6 +339,13 @@ class Line:
     column: int = 0
     source: str = ""
 
+    @property
+    def change(self) -> tuple[str, int, int, str] | None:
+        """The change that mends it, its place first; None if it breaks what passed."""
+        words, _, left = self.evidence.partition(", and ")
+        change = words.rpartition(", ")[0]
+        return (self.file, self.line, self.column, change) if left else None
+
     def __str__(self) -> str:
         """Return the place, how sure it is, and the evidence, in one line."""
         sure = "certain" if self.certain else "probably"

@@ -475,6 +475,12 @@ class Case:
         return next((s for s in specs if not s.below), next(iter(specs)))
 
     @property
+    def at_powers(self) -> bool:
+        """Whether all its sizes are powers of two, and not all of them 1."""
+        sizes = self.dims.values()
+        return all(n and n & (n - 1) == 0 for n in sizes) and max(sizes, default=0) > 1
+
+    @property
     def elements(self) -> int:
         """Logical elements over all tensor arguments."""
         return sum(spec.numel for spec in self.tensors.values())

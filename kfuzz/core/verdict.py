@@ -652,8 +652,6 @@ class CaseReport:
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
         ratios: the same of each output, by name, where there are several.
-        friendly: "gone" if a miss vanishes at every friendly shape, "persists"
-            if not, None if that was not probed.
         notes: what is suspicious about the case and violates nothing, one line
             each.
         alone: why Triton's interpreter ran programs one after the other, if it did.
@@ -681,7 +679,6 @@ class CaseReport:
     error: str | None = None
     ratio: float = 0.0
     ratios: dict[str, float] = field(default_factory=dict)
-    friendly: str | None = None
     notes: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     beside: Allocation | None = None

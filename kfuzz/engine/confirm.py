@@ -8,7 +8,7 @@ the result depends on something else than they.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -16,10 +16,17 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
-from kfuzz.core.finding import Explanation, Finding, Reduction
+from kfuzz.core.finding import Explanation, Finding, Reduction, contract_of
 from kfuzz.core.recipe import NOWHERE, Case
-from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State
-from kfuzz.engine.explain import Outcome, explain, offset_lines
+from kfuzz.core.verdict import (
+    VALUE_KINDS,
+    CaseReport,
+    Failure,
+    Kind,
+    Signature,
+    State,
+)
+from kfuzz.engine.explain import Outcome, explain, is_tiled, offset_lines
 from kfuzz.engine.reduce import Spent, kept, reduce_case
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import (
@@ -32,7 +39,7 @@ from kfuzz.engine.workers.runner import (
 from kfuzz.execution.values.fills import HOST, in_domain, pinned, refitted
 from kfuzz.execution.values.items import is_shared
 from kfuzz.store.life import enter
-from kfuzz.strategies.parameters import may_be_drawn
+from kfuzz.strategies.parameters import ScalarParameter, may_be_drawn
 
 DETERMINISM: Final = "C-ORD-02"
 """What is broken where the same inputs gave a right result at another time."""
@@ -100,6 +107,8 @@ AHEAD: Final = 3
 _BY_SHAPE: Final = "C-CMP-03"
 # A case that takes longer is made small before fresh children are asked.
 SLOW_SECONDS: Final = 1.0
+# Elements of a case that fails and is held against what is found of the minimum.
+SMALL: Final = 1 << 11
 # Given to tell the classes apart, and to explain, however long reducing took.
 LEAST_SECONDS: Final = 1.0
 UNLIKE: Final = (
@@ -120,7 +129,6 @@ class Confirmation:
     Attributes:
         state: CONFIRMED, FLAKY or UNREPRODUCED.
         failure: the failure as attributed now, None if it did not show.
-        friendly: whether it vanishes at friendly shapes, where that was probed.
         note: in how many children it showed.
         instead: a failure by chance, or for what calls leave behind, that showed in
             place of the one looked for.
@@ -128,7 +136,6 @@ class Confirmation:
 
     state: State
     failure: Failure | None
-    friendly: str | None = None
     note: str = ""
     instead: Failure | None = None
 
@@ -178,7 +185,7 @@ def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation
     note = f"{len(same)} of {tried} fresh processes"
     if len(same) >= WITNESSES:
         first = same[0]
-        return Confirmation(State.CONFIRMED, first.failure, first.friendly, note)
+        return Confirmation(State.CONFIRMED, first.failure, note)
     state = State.FLAKY if same else State.UNREPRODUCED
     return Confirmation(state, same[0].failure if same else None, note=note)
 
@@ -237,7 +244,7 @@ def process(
     if finding.case.large or not finding.case.pinned:
         told = None
         if allowed > 0:
-            told = _distinguished(runner, finding, first.friendly, math.inf)
+            told = _distinguished(runner, finding, math.inf)
         if told is not None and told.failure is not None:
             finding = _attributed(finding, told.failure)
         return save(_as_found(finding, LARGE))
@@ -268,7 +275,8 @@ def _confirmed(
     signature, large = finding.signature, finding.case.large or not finding.case.pinned
     slow = runner.predicted > SLOW_SECONDS and not large
     if slow and not is_by_chance(signature) and not is_beside_page(finding):
-        small, _ = _reduced(runner, finding, time.monotonic() + seconds, stopped)
+        shown = _Shown(runner, signature, stopped)
+        small, _ = _reduced(shown, finding.case, time.monotonic() + seconds)
         smaller = save(replace(finding, case=small))
         first = confirm(runner, small, signature)
         if first.state is State.CONFIRMED and first.failure is not None:
@@ -278,16 +286,14 @@ def _confirmed(
     return finding, confirm(runner, finding.case, signature)
 
 
-def _reduced(
-    runner: Runner, finding: Finding, deadline: float, stopped: Callable[[], bool]
-) -> tuple[Case, Reduction]:
+def _reduced(shown: "_Shown", case: Case, deadline: float) -> tuple[Case, Reduction]:
     """Return the smallest case that shows alike, and how it was reached."""
     return reduce_case(
-        finding.case,
-        _Shown(runner, finding.signature, stopped).fails,
-        domain_of(runner, finding.case),
+        case,
+        shown.fails,
+        domain_of(shown.runner, case),
         deadline=deadline,
-        fitted=partial(fitted, runner.loaded.kernel.operator),
+        fitted=partial(fitted, shown.runner.loaded.kernel.operator),
     )
 
 
@@ -324,16 +330,20 @@ def _located(
 
 
 def _distinguished(
-    runner: Runner, finding: Finding, friendly: str | None, deadline: float
+    runner: Runner,
+    finding: Finding,
+    deadline: float,
+    *,
+    sizes: bool = True,
 ) -> CaseReport | None:
     """Return what tells which class a confirmed finding breaks.
 
     Args:
         runner: of its kernel.
         finding: confirmed.
-        friendly: whether it vanishes at friendly shapes, as far as is known.
         deadline: `time.monotonic()` after which nothing is asked; a second is given in
             any case.
+        sizes: whether these may be why it fails.
 
     Returns:
         A report with the failure, none in it where another one or none showed; None
@@ -342,9 +352,10 @@ def _distinguished(
     signature = finding.signature
     ends = signature.kind in ENDS_CHILD or is_beside_page(finding)
     if ends or is_by_chance(signature):
-        return CaseReport({}, failure=finding.failure, friendly=friendly)
+        return CaseReport({}, failure=finding.failure)
     left = max(deadline - time.monotonic(), LEAST_SECONDS)
-    told = runner.diagnose(finding.case, left, fresh=not finding.case.large)
+    fresh = not finding.case.large
+    told = runner.diagnose(finding.case, left, fresh=fresh, sizes=sizes)
     if told is None or told.error or told.unsupported:
         return None
     return told if told.shows(signature) else replace(told, failure=None)
@@ -370,15 +381,15 @@ def _minimise(
     signature = finding.signature
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    minimum, reduction = _reduced(runner, finding, deadline, stopped)
+    shown = _Shown(runner, signature, stopped)
+    shown.failing.append(finding.case)
+    minimum, reduction = _reduced(shown, finding.case, deadline)
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
-    friendly = first.friendly
     if minimum != finding.case:
         settled = confirm(runner, minimum, signature)
         if settled.state is State.CONFIRMED and settled.failure is not None:
-            friendly = settled.friendly
             finding = _attributed(replace(finding, case=minimum), settled.failure)
             # What follows only explains it, and may be cut short.
             finding = save(replace(finding, reduction=reduction))
@@ -386,7 +397,9 @@ def _minimise(
             # Keep what is known to reproduce rather than a smaller guess.
             reduction = replace(reduction, stopped="the minimum did not reproduce")
     finding = replace(finding, reduction=reduction)
-    told = _distinguished(runner, finding, friendly, deadline)
+    # What shows at whole tiles is no matter of size.
+    sizes = not any(map(is_tiled, shown.failing))
+    told = _distinguished(runner, finding, deadline, sizes=sizes)
     if told is not None and told.failure is None:
         state = State.WITNESSED if runner.records_count else State.FLAKY
         return save(enter(finding, state, UNLIKE))
@@ -394,19 +407,36 @@ def _minimise(
         finding = _attributed(finding, told.failure)
     if stopped() or told is None:
         return save(replace(finding, explanation=Explanation(complete=False)))
-    shown, accepts = _Shown(runner, signature, stopped), domain_of(runner, finding.case)
+    accepts, operator = domain_of(runner, finding.case), kernel.operator
+
+    def outcome(case: Case) -> Outcome:
+        made = fitted(operator, case)
+        return shown.outcome(made) if accepts(made) else Outcome.UNKNOWN
+
     explained = explain(
         finding.case,
-        lambda case: shown.outcome(case) if accepts(case) else Outcome.UNKNOWN,
+        outcome,
         dtypes=kernel.declaration.dtypes,
-        friendly=told.friendly,
         deadline=max(deadline, time.monotonic() + LEAST_SECONDS),
+        failing=shown.failing,
+        exact=signature.kind not in VALUE_KINDS,
+        few=shown.takes_children,
+        scalars={
+            name: dict.fromkeys((p.default, *p.domain))
+            for name, p in operator.inputs.items()
+            if type(p) is ScalarParameter
+        },
     )
     # Nearer strides come first in a reduction: those that stayed far are needed.
     offsets = offset_lines(finding, apart=reduction.stopped == "minimal")
     drifted = _other_cause(runner, finding, deadline) if is_reduced else ()
     lines = (*drifted, *offsets, *explained.lines)
     return save(replace(finding, explanation=replace(explained, lines=lines)))
+
+
+def _class_of(failure: Failure) -> str:
+    """Return the class that a failure breaks; of a gradient the one it names."""
+    return contract_of(failure.signature(""), failure.message)
 
 
 def _other_cause(runner: Runner, finding: Finding, deadline: float) -> tuple[str, ...]:
@@ -421,8 +451,9 @@ def _other_cause(runner: Runner, finding: Finding, deadline: float) -> tuple[str
     if told is None or told.failure is None or not told.shows(finding.signature):
         return ()
     before = told.failure
-    if (before.contract, before.cause) == (now.contract, now.cause):
-        return ()
+    classes = {_class_of(before), _class_of(now)}
+    if len(classes) == 1 or _BY_SHAPE in classes:
+        return ()  # whether it is a matter of shape the minimum shows best
     return (
         f"shrinking changed the failure: it was found as {_caused(before)}, and the "
         f"smallest input shows {_caused(now)}",
@@ -458,17 +489,19 @@ class _Shown:
         runner: of its kernel.
         signature: with the symptom.
         stopped: whether a signal asks to stop.
+        failing: cases that show it, but for larger ones.
     """
 
     runner: Runner
     signature: Signature
     stopped: Callable[[], bool]
+    failing: list[Case] = field(default_factory=list)
 
     def outcome(self, case: Case) -> Outcome:
         """Return what the kernel does on a case."""
         if self.stopped():
             return Outcome.UNKNOWN
-        if self._takes_children:
+        if self.takes_children:
             self.runner.prepare(AHEAD)
         if self.signature.kind in _OF_HISTORY:
             # What a child called before may be why: a minimum has to fail alone.
@@ -484,12 +517,15 @@ class _Shown:
             Spent: once the runner's time is over.
         """
         try:
-            return self.outcome(case) is Outcome.FAILS
+            shows = self.outcome(case) is Outcome.FAILS
         except Stopped:
             raise Spent("time") from None
+        if shows and case.elements <= SMALL:
+            self.failing.append(case)
+        return shows
 
     @property
-    def _takes_children(self) -> bool:
+    def takes_children(self) -> bool:
         """Whether a candidate takes a fresh child, or may end the one that stays."""
         of_child = _OF_HISTORY | ENDS_CHILD
         return self.signature.kind in of_child or self.runner.fault is not None

@@ -1,30 +1,37 @@
-"""The explanation: which features of the minimum the failure needs.
+"""The explanation: what of the minimum the failure needs, and what it does not.
 
-Each feature that the minimal case has is taken away in turn; where the failure
-vanishes the feature is necessary and goes into the bucket. What does not matter
-is said too.
-
-A size from which on the kernel fails is looked for first. Of another failure that is
-gone at friendly shapes it tells which shape it needs: a tail, or another. Each
-dimension is grown alone by repeating the values of the minimum: to a power of two,
-which no tile cuts, and on by its own size, the rest that such a tile leaves.
+Every sentence comes from runs. A feature is necessary if the minimum passes without it
+and no case that is known to fail alike is without it: that as first found, those on the
+way to the minimum, and what was tried here. Of sizes and integer scalars the simplest
+condition is printed that is so far on the right side of every run, once more were made
+where it and its rivals differ.
 """
 
 import math
+import random
+import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from itertools import cycle
-from typing import Final
+from itertools import combinations, permutations, product
+from operator import eq, gt, le, lt, ne
+from typing import Any, Final
 
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.finding import Explanation, Finding
-from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec
+from kfuzz.core.finding import Explanation, Finding, case_key
+from kfuzz.core.recipe import CONTIGUOUS, Case, Scalar, TensorSpec, parsed
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.reduce import filled, kept, numbers, recast, without_axis
+from kfuzz.engine.reduce import filled, kept, numbers, recast
 
 
 class Outcome(StrEnum):
@@ -35,12 +42,13 @@ class Outcome(StrEnum):
     """
 
     FAILS = "fails"
-    OTHERWISE = "fails, but in another way"
+    OTHERWISE = "fails, but in another way,"
     PASSES = "passes"
     UNKNOWN = "unknown"
 
 
 OutcomeOf = Callable[[Case], Outcome]
+_FAILING: Final = (Outcome.FAILS, Outcome.OTHERWISE)
 
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
@@ -55,17 +63,88 @@ CLASS_OF: Final = {
     "float8_e4m3fn": Feature.EIGHT_BIT,
 }
 
-# A feature taken away: the cases without it, by what was done in words. It is necessary
-# if all of them that can be run pass: one that fails otherwise shows nothing of it.
-_Variation = tuple[Feature, dict[str, Case]]
-_Test = Callable[[float], bool]
 _Change = Callable[[float], float]
+_Test = Callable[[float], bool]
+# Something that a case may have: the feature, None for one that no bucket has; what is
+# done without it, in words; whether a case has it; the case without it, None if there
+# is none. It is necessary if the minimum passes without it and all that fail have it.
+_Aspect = tuple[
+    Feature | None, str, Callable[[Case], bool], Callable[[Case], Case | None]
+]
 
-_WORDS: Final = {
-    Outcome.PASSES: "passes",
-    Outcome.FAILS: "fails also",
-    Outcome.OTHERWISE: "fails, but in another way,",
-}
+SHOWS: Final = ("fails where", "fails from", "passes with")
+"""How lines begin that name a need."""
+BESIDE: Final = ("fails also", Outcome.OTHERWISE)
+"""How lines begin that name none."""
+
+
+class Trials:
+    """What a kernel does on cases beside the minimum; none is run twice.
+
+    Attributes:
+        case: the minimum.
+        failing: cases that fail, the minimum first.
+        points: cases of other sizes or integer scalars, and whether they fail.
+        few: whether only what is needed is run.
+        cut: whether there was no time for a case.
+    """
+
+    def __init__(
+        self, case: Case, outcome_of: OutcomeOf, failing: Iterable[Case], until: float
+    ) -> None:
+        self.case = case
+        self.failing = [case, *failing]
+        self.points = [(each, True) for each in self.failing]
+        self.few = self.cut = False
+        self._outcome_of = outcome_of
+        self._until = until
+        self._known: dict[str, Outcome] = {}
+
+    def outcome(self, case: Case) -> Outcome:
+        """Return what the kernel does on a case; unknown once the time is over."""
+        key = case_key(case)
+        if key not in self._known:
+            if time.monotonic() >= self._until:
+                self.cut = True
+                return Outcome.UNKNOWN
+            self._known[key] = self._outcome_of(case)
+            if self._known[key] in _FAILING:
+                self.failing.append(case)
+        return self._known[key]
+
+    def run_ordinary(self, case: Case) -> Outcome | None:
+        """Run a case with ordinary numbers; return how it fails then, if it does."""
+        every = () if self.few else with_ordinary_numbers(case)
+        others = (c for c in every if c != self.case)
+        found = map(self.outcome, others)
+        return next((outcome for outcome in found if outcome in _FAILING), None)
+
+    def at(self, changed: Mapping[str, int]) -> Outcome:
+        """Return what it does with other sizes or integer scalars.
+
+        It has to pass with the values of the minimum repeated, and with ordinary
+        numbers: that equal rows are taken for one another does not show.
+        """
+        case, dims = self.case, self.case.dims
+        sizes = {a: n for a, n in changed.items() if a in dims}
+        if any(n < 1 or not dims[a] for a, n in sizes.items()):
+            return Outcome.UNKNOWN
+        scalars = {n: changed.get(n, v) for n, v in case.scalars.items()}
+        made = replace(case, scalars=scalars)
+        made = _sized(made, sizes) if sizes else made
+        large = made.elements > max(MOST, 2 * case.elements)
+        found = Outcome.UNKNOWN if large else self.outcome(made)
+        if found is Outcome.PASSES:
+            found = self.run_ordinary(made) or found
+        if found is not Outcome.UNKNOWN:
+            self.points.append((made, found is not Outcome.PASSES))
+        return found
+
+
+def numbers_of(case: Case) -> dict[str, int]:
+    """Return the sizes and the integer scalars of a case, by name."""
+    scalars = {n: v for n, v in case.scalars.items() if type(v) is int and n != "dim"}
+    return {**case.dims, **scalars}
 
 
 def explain(
@@ -73,8 +152,11 @@ def explain(
     outcome_of: OutcomeOf,
     *,
     dtypes: tuple[str, ...],
-    friendly: str | None,
     deadline: float,
+    failing: Iterable[Case] = (),
+    scalars: Mapping[str, Collection[Scalar]] | None = None,
+    exact: bool = False,
+    few: bool = False,
 ) -> Explanation:
     """Return what the failure needs.
 
@@ -82,136 +164,185 @@ def explain(
         case: the pinned minimum.
         outcome_of: what the kernel does on a case.
         dtypes: the dtypes that the kernel declares.
-        friendly: "gone" if the failure vanishes at friendly shapes.
         deadline: `time.monotonic()` at which to stop.
+        failing: other pinned cases that fail alike.
+        scalars: the values that scalars may have.
+        exact: whether no rounding decides if it fails.
+        few: whether runs take so long that no condition is sought.
     """
+    trials = Trials(case, outcome_of, failing, deadline)
+    trials.few = few
+    values = scalars or {}
+    within = [c for c in trials.failing if c.elements <= 2 * MOST]
+    large = max(within or [case], key=lambda c: c.elements)
+    trials.run_ordinary(large)
     features: list[Feature] = []
     lines: list[str] = []
-    if found := threshold(case, outcome_of, deadline):
-        axis, line = found
-        if friendly == "gone" and case.dims[axis] > LARGE:
-            features.append(Feature.BEYOND_TILE)
-        lines.append(line)
-    elif friendly == "gone" and not _layout_matters(case, outcome_of):
-        needed, shapes = shape_need(case, outcome_of, deadline)
-        features += [needed] if needed else []
-        lines.append(shapes)
-        if time.monotonic() >= deadline:  # shapes that were not tried might tell more
-            return Explanation(complete=False)
-    for feature, cases in _variations(case, dtypes):
-        if time.monotonic() >= deadline:
-            return Explanation(tuple(features), tuple(lines), complete=False)
-        fates = {what: outcome_of(c) for what, c in cases.items()}
-        said = [
-            f"{words} {_joined(names)}"
-            for outcome, words in _WORDS.items()
-            if (names := [what for what, found in fates.items() if found is outcome])
-        ]
-        if set(fates.values()) - {Outcome.UNKNOWN} == {Outcome.PASSES}:
-            features.append(feature)
-            lines.append(said[0])
-        elif said:
-            lines.append("; ".join(said))
+    said: dict[Outcome, list[str]] = {outcome: [] for outcome in Outcome}
+    if not _layout_matters(trials):
+        found_of = _of_numbers(trials, values, exact=exact)
+        features, lines, said[Outcome.FAILS] = found_of
+    aspects = [a for a in _aspects(case, dtypes, values) if a[2](case)]
+    fates: list[Outcome] = []
+    for _, _, has, without in aspects:
+        made = without(case)
+        fates.append(Outcome.UNKNOWN if made is None else trials.outcome(made))
+        if made is not None and fates[-1] is Outcome.PASSES:
+            # Ordinary numbers, or a larger case, may fail without it all the same.
+            trials.run_ordinary(made)
+            other = without(large) if has(large) else None
+            trials.outcome(other or case)
+    needed: dict[object, list[str]] = {}
+    for (feature, what, has, _), found in zip(aspects, fates, strict=True):
+        if found is not Outcome.PASSES:
+            said[found] += [what] if feature or what.startswith("with ") else []
+        elif all(map(has, trials.failing)):
+            features += [feature] if feature else []
+            needed.setdefault(feature or what.partition(" = ")[0], []).append(what)
+    lines += [f"passes {_joined(names)}" for names in needed.values()]
+    for outcome, words in ((Outcome.FAILS, BESIDE[0]), (Outcome.OTHERWISE, BESIDE[1])):
+        lines += [f"{words} {_joined(said[outcome])}"] if said[outcome] else []
     ordered = tuple(f for f in Feature if f in features)
-    return Explanation(ordered, tuple(lines))
+    return Explanation(ordered, tuple(lines), complete=not trials.cut)
 
 
-def _layout_matters(case: Case, outcome_of: OutcomeOf) -> bool:
-    """Whether contiguous tensors mend it.
-
-    Then that the friendly shapes are contiguous, not their sizes, made it pass.
-    """
-    specs = case.tensors.values()
-    laid = case.layout in (None, CONTIGUOUS)
-    if laid and all(s.is_contiguous and not s.offset for s in specs):
-        return False
-    plain = _each(case, lambda s: replace(s, strides=None, offset=0))
-    return (
-        outcome_of(plain if laid else replace(plain, layout=CONTIGUOUS))
-        is Outcome.PASSES
-    )
+def _layout_matters(trials: Trials) -> bool:
+    """Whether contiguous tensors mend it: then other sizes show nothing."""
+    case = trials.case
+    plain = _each(case, strides=None, offset=0)
+    plain = plain if case.layout is None else replace(plain, layout=CONTIGUOUS)
+    return plain != case and trials.outcome(plain) is Outcome.PASSES
 
 
-def _variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
-    specs = case.tensors.values()
-    yield from _dtype_variations(case, dtypes)
-    if any(not s.is_contiguous for s in specs):
-        plain = _each(case, lambda s: replace(s, strides=None))
-        yield (Feature.NON_CONTIGUOUS, {"with contiguous input": plain})
-    given = [d.spec() for d in case.destinations.values()]
-    for feature, lies in (
-        (Feature.NON_CONTIGUOUS, all(s.is_contiguous for s in given)),
-        (Feature.MISALIGNED, not any(s.offset for s in given)),
-    ):
-        if not lies:
-            plain = replace(case, layout=CONTIGUOUS)
-            yield (feature, {"with contiguous destinations": plain})
-    if any(s.offset for s in specs):
-        aligned = _each(case, lambda s: replace(s, offset=0))
-        yield (Feature.MISALIGNED, {"without the storage offset": aligned})
-    empty = [axis for axis, n in case.dims.items() if n == 0]
-    if empty:
-        extended = case
-        for axis in empty:
-            extended = filled(extended, axis)
-        yield (Feature.ZERO_SIZE, {"with one element": extended})
-    values = [n for s in specs if _is_float(s) for n in numbers(s)]
-    for feature, what, test, ordinary in _VALUES:
-        if any(map(test, values)):
-            mapped = _map_values(case, partial(_substituted, test, ordinary))
-            if mapped is not None:
-                yield (feature, {what: mapped})
-    finite = [abs(n) for n in values if math.isfinite(n) and n]
-    if finite and (max(finite) > ORDINARY or max(finite) < 1 / ORDINARY):
-        scale = 2.0 ** -math.floor(math.log2(max(finite)))
-        mapped = _map_values(case, lambda n: n * scale)
-        if mapped is not None:
-            what = "with the values scaled to about 1"
-            yield (Feature.MAGNITUDE, {what: mapped})
-
-
-def _dtype_variations(case: Case, dtypes: tuple[str, ...]) -> Iterator[_Variation]:
+def _aspects(
+    case: Case, dtypes: tuple[str, ...], scalars: Mapping[str, Collection[Scalar]]
+) -> Iterator[_Aspect]:
+    """Yield what the minimum may need."""
     mine = CLASS_OF[case.data.dtype]
-    others = {}
     for dtype in dtypes:
         if CLASS_OF[dtype] is not mine:
-            made = _map_values(case, lambda n: n, dtype)
-            if made is not None:
-                others[f"in {dtype}"] = made
-    if others:
-        yield (mine, others)
+            yield (
+                mine, f"in {dtype}", lambda c: CLASS_OF[c.data.dtype] is mine,
+                partial(_map_values, float, dtype=dtype),
+            )  # fmt: skip
+    yield from (_of_scalar(n, value) for n, every in scalars.items() for value in every)
+    strided = any(not d.spec().is_contiguous for d in case.destinations.values())
+    within = [parsed(s.domain).interval for s in case.tensors.values()]
+    ends = {end for i in within if i is not None for end in (i.low, i.high)} - {0.0}
+    scale = 2.0 ** -math.floor(math.log2(_greatest(case) or 1.0))
+    others: tuple[_Aspect, ...] = (
+        (
+            Feature.NON_CONTIGUOUS, "with contiguous input",
+            lambda c: any(not s.is_contiguous for s in c.tensors.values()),
+            partial(_each, strides=None),
+        ),
+        (
+            Feature.NON_CONTIGUOUS if strided else Feature.MISALIGNED,
+            "with contiguous destinations",
+            lambda c: c.layout not in (None, CONTIGUOUS),
+            lambda c: replace(c, layout=CONTIGUOUS),
+        ),
+        (
+            Feature.MISALIGNED, "without the storage offset",
+            lambda c: any(s.offset for s in c.tensors.values()),
+            partial(_each, offset=0),
+        ),
+        (
+            Feature.ZERO_SIZE, "with one element",
+            lambda c: 0 in c.dims.values(), _extended,
+        ),
+        *(_of_values(*each) for each in _VALUES),
+        _of_values(None, "without the ends of intervals", ends.__contains__, _half),
+        (
+            Feature.MAGNITUDE, "with the values scaled to about 1",
+            lambda c: _magnitude(c) == _magnitude(case) != 0,
+            partial(_map_values, lambda n: n * scale),
+        ),
+        (
+            None, "with the usual bits of NaN",
+            lambda c: _map_values(float, c) not in (c, None),
+            partial(_map_values, float),
+        ),
+    )  # fmt: skip
+    yield from others
 
 
-# Features of values, how to know them, and what is put in their place. The sign of an
+def _of_scalar(name: str, value: Scalar) -> _Aspect:
+    def differs(case: Case) -> bool:
+        own = case.scalars.get(name)  # 1 is not True
+        return name in case.scalars and (own != value or type(own) is not type(value))
+
+    def changed(case: Case) -> Case:
+        return replace(case, scalars={**case.scalars, name: value})
+
+    return None, f"with {name} = {value}", differs, changed
+
+
+def _of_values(
+    feature: Feature | None, what: str, test: _Test, ordinary: _Change
+) -> _Aspect:
+    def without(case: Case) -> Case | None:
+        return _map_values(lambda n: ordinary(n) if test(n) else n, case)
+
+    return feature, what, lambda c: any(map(test, _values(c))), without
+
+
+def _extended(case: Case) -> Case:
+    for axis in [axis for axis, n in case.dims.items() if n == 0]:
+        case = filled(case, axis)
+    return case
+
+
+def _half(n: float) -> float:
+    return n / 2
+
+
+# Kinds of values, how to know them, and what is put in their place. The sign of an
 # infinity is kept: of a mask's -Inf only a number below the others is like it.
-_VALUES: Final[tuple[tuple[Feature, str, _Test, _Change], ...]] = (
+_VALUES: Final[tuple[tuple[Feature | None, str, _Test, _Change], ...]] = (
     (Feature.NAN, "without NaN", math.isnan, lambda n: 1.0),
     (Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)),
     (
         Feature.SUBNORMAL, "without tiny values",
         lambda n: 0 < abs(n) < 2.0**-126, lambda n: 0.0,
     ),
+    (None, "without zeros", lambda n: n == 0, lambda n: 1.0),
+    (None, "without negative numbers", lambda n: -math.inf < n < 0, abs),
 )  # fmt: skip
 
 
-def _substituted(test: _Test, ordinary: _Change, n: float) -> float:
-    return ordinary(n) if test(n) else n
+def _values(case: Case) -> list[float]:
+    """Return all floats of a case."""
+    specs = [s for s in case.tensors.values() if _is_float(s) and s.values is not None]
+    return [n for s in specs for n in numbers(s)]
 
 
-def _each(case: Case, change: Callable[[TensorSpec], TensorSpec]) -> Case:
-    return replace(case, tensors={n: change(s) for n, s in case.tensors.items()})
+def _greatest(case: Case) -> float:
+    return max((abs(n) for n in _values(case) if math.isfinite(n)), default=0.0)
+
+
+def _magnitude(case: Case) -> int:
+    """Return 1 for great numbers, -1 for none but small ones, 0 for neither."""
+    greatest = _greatest(case)
+    return (greatest > ORDINARY) - (0 < greatest < 1 / ORDINARY)
+
+
+def _each(case: Case, **changes: Any) -> Case:
+    """Return the case with other fields of each tensor."""
+    tensors = {n: replace(s, **changes) for n, s in case.tensors.items()}
+    return replace(case, tensors=tensors)
 
 
 def _is_float(spec: TensorSpec) -> bool:
     return DTYPES[spec.dtype].kind == "float"
 
 
-def _map_values(case: Case, change: _Change, dtype: str = "") -> Case | None:
+def _map_values(change: _Change, case: Case, dtype: str = "") -> Case | None:
     """Return the case with every float changed; None if one is not held.
 
     Args:
-        case: the case.
         change: what becomes of a value.
+        case: the case, pinned.
         dtype: another data type for them, "" for their own.
     """
     tensors = dict(case.tensors)
@@ -225,51 +356,133 @@ def _map_values(case: Case, change: _Change, dtype: str = "") -> Case | None:
     return replace(case, tensors=tensors)
 
 
-# Of magnitude 1 to 2, of both signs, neighbours different; eight bits hold them.
-_NUMBERS: Final = (1.0, -1.25, 1.5, -1.75)
+# Of magnitude 1 to 2, of both signs, in no order; eight bits hold them.
+_NUMBERS: Final = (1.0, -1.25, 1.5, -1.75, -1.0, 1.25, -1.5, 1.75)
 
 
 def with_ordinary_numbers(case: Case) -> Iterator[Case]:
-    """Yield the case with ones for what is not finite, then new numbers for all."""
-    ordinary = cycle(_NUMBERS)
+    """Yield the case with ones for what is not finite, then new numbers for all.
+
+    Of these some are negative and all short, then none is either.
+    """
+    chance = random.Random(0)
+    floats = [DTYPES[s.dtype] for s in case.tensors.values() if _is_float(s)]
+    steps = 1 << min((d.mantissa_bits for d in floats), default=0)
     changes: tuple[_Change, ...] = (
         lambda n: n if math.isfinite(n) else math.copysign(1.0, n),
-        lambda n: next(ordinary),
+        lambda n: chance.choice(_NUMBERS),
+        lambda n: 1 + chance.randrange(steps) / steps,
     )
-    yield from filter(None, (_map_values(case, change) for change in changes))
+    yield from filter(None, (_map_values(change, case) for change in changes))
 
 
-# Powers of two above this are beyond one tile of most kernels.
+# Sizes and integer scalars: what is tried, and the condition on them.
+
+# Multiples of this are whole tiles of many kernels.
+TILE: Final = 16
+# Sizes above this are beyond one tile of most kernels.
 LARGE: Final = 256
-# Multiples of these are whole tiles of most kernels.
-TILES: Final = (16, 256, 1024)
-# Elements that are worth a try.
-MOST: Final = 1 << 16
+# Elements that are worth a try, all dimensions together.
+MOST: Final = 1 << 14
 # Smaller minima are what the symptom needs, such as two elements that differ.
 LEAST_THRESHOLD: Final = 5
-# Shapes that are named at most.
-NAMED: Final = 3
+# Shapes that are named at most; runs that are made to find a condition, and to test it.
+NAMED: Final = 2
+RUNS: Final = 80
+TESTS: Final = 8
+# Changes that are thought of, conditions that are held apart.
+POOL: Final = 600
+RIVALS: Final = 12
+_SINGLE: Final = 5
+# Which numbers tell most of a condition: the least, even ones, the greatest.
+_TELLING: Final[tuple[Callable[[list[int]], int], ...]] = (
+    sum, lambda numbers: -math.prod(n & -n for n in numbers),
+    lambda numbers: -math.prod(numbers),
+)  # fmt: skip
+_DIVISORS: Final = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_TAIL: Final = re.compile(r"(.* and )?(\S+) is no (?:multiple of (\d+)|power of two)")
 
 
-def threshold(
-    case: Case, outcome_of: OutcomeOf, deadline: float
-) -> tuple[str, str] | None:
+def _of_numbers(
+    trials: Trials, scalars: Mapping[str, Collection[Scalar]], *, exact: bool
+) -> tuple[list[Feature], list[str], list[str]]:
+    """Return features, what of sizes and scalars is needed, and what is not.
+
+    Where ordinary numbers do not fail, other sizes may pass for what they make of the
+    values: a threshold and the rest of a tile are known all the same.
+    """
+    case, own = trials.case, numbers_of(trials.case)
+    generic = trials.run_ordinary(case) is Outcome.FAILS
+    if found := threshold(trials):
+        axis, line = found
+        keeps = _declaration(case, axis, f"<= {own[axis] - 1}")
+        return [Feature.BEYOND_TILE] if own[axis] > LARGE else [], [line, *keeps], []
+    near: dict[str, list[int]] = {}
+    for name, n in () if trials.few else own.items():
+        whole = max(TILE, 1 << n.bit_length())
+        sizes: Collection[Scalar] = (
+            n - 1, n + 1, 2 * n, whole, 4 * whole, whole + n, 1, 2, 3, 4, 8,
+            *own.values(),
+        )  # fmt: skip
+        chosen = dict.fromkeys(scalars.get(name, sizes))
+        near[name] = [v for v in chosen if type(v) is int and v != n]
+        for size in near[name][:_SINGLE]:
+            trials.at({name: size})
+    passing = [c for c, fails in trials.points if not fails]
+    if not passing:
+        others = case.dims and len(trials.points) > 1
+        return [], [], ["at other shapes"] if others else []
+    condition = _condition(trials, near)
+    tail = _TAIL.fullmatch(condition)
+    told = bool(condition) or exact  # rounding may let a size pass by luck
+    if not told or (not generic and (tail is None or tail[1])):
+        return [], [], []
+
+    def away(other: Case) -> tuple[int, int]:
+        changed = sum(n != own.get(a) for a, n in numbers_of(other).items())
+        return changed, abs(other.elements - case.elements)
+
+    closest = sorted(passing, key=away)[:NAMED]
+    changed = {a for c in closest for a, n in numbers_of(c).items() if n != own.get(a)}
+    passes = " and ".join(dict.fromkeys(_shape(c, changed) for c in closest))
+    line = f"passes at {passes}; fails at {_shape(case, changed)}"
+    where = f"fails where {condition}: " if condition else ""
+    declared = []
+    if tail and tail[3] and not tail[1]:
+        declared = _declaration(case, tail[2], f"% {tail[3]} == 0")
+    return [Feature.TAIL] if tail else [], [where + line, *declared], []
+
+
+def _declaration(case: Case, name: str, keeps: str) -> list[str]:
+    """Return what to declare where only other sizes of one dimension are meant."""
+    dim, axes = case.scalars.get("dim", -1), case.lead.axes
+    reduced = axes[dim] if isinstance(dim, int) and axes else ""
+    called = "N" if name in (reduced, _name(case, reduced)) else name
+    if not called.isidentifier() or re.fullmatch(r"d\d+", called):
+        return []
+    return [f'or declare shape_class="{called} {keeps}" if no caller has other sizes']
+
+
+def is_tiled(case: Case) -> bool:
+    """Whether all sizes are whole tiles, or 1, as powers of two are."""
+    sizes = [n for n in case.dims.values() if n != 1]
+    return bool(sizes) and all(n >= TILE and n & (n - 1) == 0 for n in sizes)
+
+
+def threshold(trials: Trials) -> tuple[str, str] | None:
     """Return the dimension from whose size on the kernel fails, and that in words.
 
     It passes with one less, and fails with more; None if there is no such dimension.
-
-    Args:
-        case: the pinned minimum.
-        outcome_of: what the kernel does on a case.
-        deadline: `time.monotonic()` after which no size is tried.
     """
+    case = trials.case
     for axis, n in case.dims.items():
         # Whole tiles among them, and twice what passes.
-        wanted = dict.fromkeys((n + 1, 1 << n.bit_length(), 2 * n - 2), Outcome.FAILS)
-        if n >= LEAST_THRESHOLD and all(
-            time.monotonic() < deadline
-            and outcome_of(_sized(case, {axis: size})) is outcome
-            for size, outcome in {n - 1: Outcome.PASSES, **wanted}.items()
+        more = dict.fromkeys((n + 1, 1 << n.bit_length(), 2 * n - 2))
+        if (
+            n >= LEAST_THRESHOLD
+            and all(c.dims.get(axis, n) >= n for c in trials.failing)
+            and trials.at({axis: n - 1}) is Outcome.PASSES
+            and all(trials.at({axis: size}) is Outcome.FAILS for size in more)
         ):
             start = f"{axis} = {n:,}"
             if axis == f"d{axis[1:]}" and axis in case.lead.axes:
@@ -279,63 +492,139 @@ def threshold(
     return None
 
 
-def shape_need(
-    case: Case, outcome_of: OutcomeOf, deadline: float
-) -> tuple[Feature | None, str]:
-    """Return what of the shape is needed, and which shapes pass and which fail.
+# A condition on the numbers of a case: how simple it is, in words, whether it holds.
+_Point = dict[str, int]
+_Relation = Callable[[int, int], bool]
+_Atom = tuple[int, str, str, _Relation, int | str]
 
-    TAIL if there is a dimension that, grown alone, passes at whole tiles and fails
-    again with the same rest; else None: the shapes tell what no feature does.
+
+def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
+    """Return the simplest condition that fits every run; "" if none does.
+
+    Two that fit are held apart by a run where they differ, as long as there is one that
+    can be made. What is left has to foretell some more.
 
     Args:
-        case: the pinned minimum; it passes at friendly shapes.
-        outcome_of: what the kernel does on a case.
-        deadline: `time.monotonic()` after which no shape is tried.
+        trials: of the minimum.
+        near: other numbers worth a try, by name.
     """
-    sizes = {axis: n for axis, n in case.dims.items() if n}
-    passing: list[str] = []
-    failing = [_shapes(case)]
-
-    def look(extended: Mapping[str, int]) -> Outcome:
-        made = _sized(case, extended)
-        large = sum(s.numel for s in made.tensors.values()) > MOST
-        if large or time.monotonic() >= deadline:
-            return Outcome.UNKNOWN
-        outcome = outcome_of(made)
-        if outcome is Outcome.PASSES:
-            passing.append(_shapes(made, extended))
-        elif outcome is Outcome.FAILS:
-            failing.append(_shapes(made, extended))
-        return outcome
-
-    feature: Feature | None = None
-    for axis, n in sizes.items():
-        tiles = (w for w in _whole(n) if look({axis: w}) is Outcome.PASSES)
-        whole = next(tiles, None)
-        if whole and look({axis: whole + n}) is Outcome.FAILS:
-            passing, failing = passing[-1:], [failing[0], failing[-1]]
-            feature = Feature.TAIL
-            break
-    ones = [axis for axis, n in sizes.items() if n == 1]
-    for made in [] if passing else (without_axis(case, axis) for axis in ones):
-        if made and time.monotonic() < deadline and outcome_of(made) is Outcome.PASSES:
-            passing.append(_shapes(made))  # of a rank less
-            break
-    powers = all(n and _is_power(n) for n in case.dims.values())
-    others = "other power-of-two shapes" if powers else "power-of-two shapes"
-    passes = " and ".join((passing or [others])[:NAMED])
-    return feature, f"passes at {passes}; fails at {' and '.join(failing[:NAMED])}"
-
-
-def _is_power(n: int) -> bool:
-    return n & (n - 1) == 0
+    own = numbers_of(trials.case)
+    names = {a: _name(trials.case, a) for a in own}
+    tiles = [{a: m * k} for a in trials.case.dims for k in _DIVISORS for m in (1, 3)]
+    pairs = [
+        {a: n, b: m}
+        for a, b in combinations(own, 2)
+        for n, m in product(near[a], near[b])
+    ]
+    pairs.sort(key=lambda change: sum(change.values()))
+    changes = [*pairs[:POOL], *({a: n} for a in own for n in near[a]), *tiles]
+    runs = tests = 0
+    while runs < RUNS and not trials.cut:
+        found = _fitting(trials, own, names)
+        if not found:
+            return ""
+        foretold = [
+            [_holds(each, own | change) for each in found] for change in changes
+        ]
+        apart = [i for i, holds in enumerate(foretold) if len({*holds}) > 1]
+        wanted = [i for i, holds in enumerate(foretold) if holds[0] is (tests % 2 == 0)]
+        if not apart and (tests >= TESTS * len(found[0]) or not wanted):
+            alike = all(numbers_of(c) == own for c, fails in trials.points if fails)
+            return "" if alike else _words(found[0])
+        tells = _TELLING[tests // 2 % len(_TELLING)]
+        about = {name for atom in found[0] for name in atom[2::2] if name in own}
+        at = min(
+            apart or wanted,
+            key=lambda i: (not about <= {*changes[i]}, tells([*changes[i].values()])),
+        )
+        change = changes.pop(at)
+        known = trials.at(change) is not Outcome.UNKNOWN
+        runs += known
+        tests += known and not apart
+    return ""
 
 
-def _whole(n: int) -> tuple[int, ...]:
-    """Return larger sizes that are whole tiles; none where this one is itself."""
-    if n >= TILES[0] and _is_power(n):
-        return ()
-    return tuple(dict.fromkeys(max(tile, 1 << n.bit_length()) for tile in TILES))
+def _holds(condition: Sequence[_Atom], point: _Point) -> bool:
+    return all(
+        holds(point[name], point[other] if isinstance(other, str) else other)
+        for _, _, name, holds, other in condition
+    )
+
+
+def _fitting(
+    trials: Trials, own: _Point, names: Mapping[str, str]
+) -> list[tuple[_Atom, ...]]:
+    """Return conditions that hold wherever it fails and nowhere else, simple first."""
+    points = [(numbers_of(c), fails) for c, fails in trials.points]
+    points = [(p, fails) for p, fails in points if own.keys() <= p.keys()]
+    failing = [p for p, fails in points if fails]
+    passing = [p for p, fails in points if not fails]
+    atoms = [
+        a
+        for a in _atoms(own, failing, passing, names)
+        if all(_holds((a,), p) for p in failing)
+    ]
+    left = {a[1]: {i for i, p in enumerate(passing) if _holds((a,), p)} for a in atoms}
+    atoms = [a for a in atoms if len(left[a[1]]) < len(passing)]
+    made: list[tuple[_Atom, ...]] = [(a,) for a in atoms if not left[a[1]]]
+    atoms = [a for a in atoms if left[a[1]]]
+    pairs = combinations(atoms, 2)
+    made += [p for p in pairs if left[p[0][1]].isdisjoint(left[p[1][1]])]
+    return sorted(made, key=lambda c: sum(a[0] for a in c) + len(c))[:RIVALS]
+
+
+def _atoms(
+    own: _Point,
+    failing: Sequence[_Point],
+    passed: Sequence[_Point],
+    names: Mapping[str, str],
+) -> Iterator[_Atom]:
+    """Yield what may hold of the numbers, with how far it is from simple."""
+    for a, n in own.items():
+        low, high = (end(p[a] for p in failing) for end in (min, max))
+        passing = {p[a] for p in passed}
+        for k in {0, 1, low - 1} & {0, 1, *passing}:
+            if k < n:
+                yield 3 * (k > 1), f"{names[a]} > {k}", a, gt, k
+        if high + 1 in passing:
+            yield 3, f"{names[a]} < {high + 1}", a, lt, high + 1
+        for k in _DIVISORS:
+            yield 2, f"{names[a]} is no multiple of {k}", a, _leaves_rest, k
+        yield 2, f"{names[a]} is no power of two", a, _is_no_power, 0
+    for a, b in permutations(own, 2):
+        yield 1, f"{names[a]} < {names[b]}", a, lt, b
+        yield 1, f"{names[a]} <= {names[b]}", a, le, b
+        yield 2, f"{names[a]} is no multiple of {names[b]}", a, _leaves_rest, b
+        if a < b:
+            yield 1, f"{names[a]} = {names[b]}", a, eq, b
+            yield 1, f"{names[a]} and {names[b]} differ", a, ne, b
+
+
+def _leaves_rest(n: int, whole: int) -> bool:
+    return bool(whole) and n % whole > 0
+
+
+def _is_no_power(n: int, _: int) -> bool:
+    return n & (n - 1) > 0
+
+
+def _words(condition: Sequence[_Atom]) -> str:
+    """Return a condition in words: "1 < G < H" for "G > 1" and "G < H"."""
+    texts = sorted((atom[1] for atom in condition), key=lambda t: " < " in t)
+    if len(texts) > 1 and " > " in texts[0] and " < " in texts[1]:
+        (a, _, low), (b, _, high) = (text.split() for text in texts)
+        if a == b:
+            return f"{low} < {a} < {high}"
+    return " and ".join(texts)
+
+
+def _name(case: Case, axis: str) -> str:
+    """Return a dimension as code says it: "x.shape[1]" where it has no name."""
+    lead = case.lead
+    if axis not in lead.axes or axis != f"d{axis[1:]}":
+        return axis
+    name = next(n for n, s in case.tensors.items() if s is lead)
+    return f"{name}.shape[{lead.axes.index(axis)}]"
 
 
 def _sized(case: Case, sizes: Mapping[str, int]) -> Case:
@@ -343,25 +632,29 @@ def _sized(case: Case, sizes: Mapping[str, int]) -> Case:
 
     They end as the minimum's do: what is wrong of a tail is wrong at the end.
     """
-    tensors = {n: replace(s, strides=None, offset=0) for n, s in case.tensors.items()}
-    extended = replace(case, tensors=tensors)
+    extended = _each(case, strides=None, offset=0)
     for axis, size in sizes.items():
         n = case.dims[axis]
         extended = kept(extended, axis, [(i - size) % n for i in range(size)])
     return extended
 
 
-def _shapes(case: Case, axes: Collection[str] = ()) -> str:
-    """Return the shapes of the arguments, or of those with certain axes: "x [2]"."""
-    told = [(n, s) for n, s in case.tensors.items() if not axes or {*axes} & {*s.axes}]
-    return ", ".join(f"{n} {list(s.shape)}" for n, s in told)
+def _shape(case: Case, changed: Collection[str]) -> str:
+    """Return the shapes of the arguments that changed, or all: "x [2], k = 3"."""
+    every = case.tensors.items()
+    told = [(n, s) for n, s in every if {*changed} & {*s.axes}] or every
+    scalars = [f"{n} = {v}" for n, v in case.scalars.items() if n in changed]
+    return ", ".join([*(f"{n} {[*s.shape]}" for n, s in told), *scalars])
 
 
-def _joined(names: list[str]) -> str:
-    """Return "in a, b and c" of "in a", "in b", "in c"."""
-    word = names[0].partition(" ")[0]
-    rest = [name.removeprefix(f"{word} ") for name in names[1:]]
-    return " and ".join(filter(None, [", ".join([names[0], *rest[:-1]]), *rest[-1:]]))
+def _joined(names: Sequence[str]) -> str:
+    """Return "in a and b, with k = 1 and 2" of what was done, in words."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        start = re.match(r"with \w+ =|\w+", name)
+        assert start is not None
+        groups.setdefault(start[0], []).append(name[start.end() :].strip())
+    return ", ".join(f"{start} {' and '.join(rest)}" for start, rest in groups.items())
 
 
 # 32-bit offsets that overflow: which product, its values, the cast that mends it.

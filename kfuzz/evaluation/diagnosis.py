@@ -7,7 +7,6 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from dataclasses import dataclass, replace
@@ -24,13 +23,14 @@ from kfuzz.contracts.binding import (
     friendly_shapes,
     holds,
     moderated,
-    ordinary_cases,
     recentred,
+    sized,
     tiled,
     with_ordinary_values,
 )
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.evidence import (
+    IF_CONTIGUOUS,
     Builds,
     Configurations,
     Diagnosis,
@@ -80,6 +80,8 @@ _TIGHT: Final = 1 / 4
 # Units in the last place by which float32 numbers are moved: far below the 11 bits of
 # TF32 and float16, far above the rounding of float32.
 _MOVED: Final = (16, 64)
+# Elements that miss so by chance seldom.
+_SEVERAL: Final = 8
 # What the few roundings of ordinary data come to in a 16-bit result, in its units.
 _FEW_UNITS: Final = 16.0
 # Dtypes in which a kernel is tried that is wrong in a narrower one, best first.
@@ -116,6 +118,8 @@ class Arithmetic:
         if not chosen:
             return "", ""
         panel = [*self._panel(self.derived.case.data.dtype)]
+        if _is_cut_off([evidence, *(ran for _, ran in panel)]):
+            return "rounding toward zero", ""
         for text, claims, narrow in chosen:
             every = [evidence, *(ran for _, ran in panel)]
             if not _is_explained_by(claims, narrow, every):
@@ -232,6 +236,24 @@ def _named(text: str, evidence: Evidence, panel: Sequence[_Run]) -> str:
     off = [o for _, ran in panel for o in _units_off(ran)]
     coarser = FORMATS["bfloat16"].unit / FORMATS["float32"].unit
     return text if max(off, default=0.0) > coarser / 4 else "16-bit arithmetic"
+
+
+def _is_cut_off(every: Sequence[Evidence]) -> bool:
+    """Whether all that misses is the exact value, cut off at the last of 16 bits."""
+    missed = 0
+    for evidence in every:
+        for name, made in comparisons(evidence, Probe.BASE).items():
+            assert evidence.acceptance is not None
+            y, exact = evidence.base.outputs[name], evidence.acceptance[name].reference
+            if not bool(made.missed.any()) or y.dtype.itemsize != torch.int16.itemsize:
+                continue
+            nearest = exact[0].to(y.dtype)
+            beyond = nearest.double().abs() > exact[0].abs()
+            cut = (nearest.view(torch.int16) - beyond.short()).view(y.dtype)
+            if not bool((y == cut)[made.missed[0]].all()):
+                return False
+            missed += int(made.missed[0].sum())
+    return missed >= _SEVERAL
 
 
 def _units_off(evidence: Evidence) -> Iterator[float]:
@@ -403,11 +425,11 @@ def _breaks_chain(evidence: Evidence, problem: Problem) -> bool:
     return bool(made.missed[(0, *miss.index)])
 
 
-# The plain functional test: torch.allclose, rtol = atol.
-FUNCTIONAL_TOLERANCE: Final = 1e-2
-
 # Triton's interpreter takes seconds for shapes of more elements, all tensors together.
 MOST_INTERPRETED: Final = 1 << 13
+
+# Whole tiles of many kernels.
+_TILES: Final = (16, 256)
 
 MOST_CONFIGURATIONS: Final = 8
 """Configurations that are tried besides the one that missed."""
@@ -421,22 +443,21 @@ class Diagnosing:
         caller: calls the kernel.
         classes: ids of the contract classes in force.
         budget: limits on derived cases.
-        known: at which shapes the kernel passes the functional test, kept from one
-            case of a kernel to the next.
+        sizes: whether they may be why; no where a case of powers of two fails alike.
     """
 
     caller: Caller
     classes: Collection[str]
     budget: SizeBudget
-    known: MutableMapping[object, bool]
+    sizes: bool = True
 
     def of(self, evidence: Evidence, derived: Derived) -> Evidence:
         """Return the evidence of a case that misses with what its miss depends on."""
         operator = self.caller.kernel.operator
-        friendly = self._friendliness(derived)
-        ordinary = self._functional(derived.case) if friendly == "gone" else None
         plain = as_contiguous(derived)
         contiguous = None if plain is None else self.passes(plain)
+        gone = IF_CONTIGUOUS if contiguous else self._gone(derived)
+        ordinary = self._passes_ordinary(derived.case, derived) if gone else None
         miss = miss_of(evidence)
         centred = moderate = None
         if miss is not None and miss.kind is Kind.VALUE:
@@ -447,7 +468,7 @@ class Diagnosing:
         if "C-CMP-02" in self.classes:
             evidence = self._with_configs(evidence, derived)
         subnormal = self._subnormality(derived)
-        found = Diagnosis(friendly, ordinary, contiguous, centred, subnormal, moderate)
+        found = Diagnosis(gone, ordinary, contiguous, centred, subnormal, moderate)
         return evidence.knowing(found)
 
     def arithmetic(self, derived: Derived) -> Arithmetic:
@@ -481,9 +502,7 @@ class Diagnosing:
         centred = recentred(operator, derived) if operator.recentres else None
         if centred is None or not self.passes(centred):
             return None if centred is None else False
-        dtype = derived.case.data.dtype
-        usual = with_ordinary_values(operator, derived.case, dtype, plain=False)
-        return self.passes(valued(usual, derived)) is not False
+        return self._passes_ordinary(derived.case, derived) is not False
 
     def _with_configs(self, evidence: Evidence, derived: Derived) -> Evidence:
         """Return the evidence with what the kernel's other configurations come to."""
@@ -517,29 +536,60 @@ class Diagnosing:
             return "persists"
         return "gone" if self.passes(zeroed) else None
 
-    def _friendliness(self, derived: Derived) -> str | None:
-        """Return "gone", "persists" (at one shape at least), or None."""
-        operator, known = self.caller.kernel.operator, False
-        for shape in self._friendly_shapes(derived.case):
-            if not holds(operator, derived.case, shape):
+    def _gone(self, derived: Derived) -> str:
+        """Return at which shape the failure is gone, and at which back; "" if at none.
+
+        It is gone where all friendly shapes pass, and one of them fails with a size
+        that is no power of two: neither another rank nor the places of the values mend
+        it then. A case whose own sizes are powers of two has to come back with the rest
+        that these leave of a tile.
+        """
+        operator, case = self.caller.kernel.operator, derived.case
+        passing: list[Case] = []
+        for shape in self._tried_shapes(case) if self.sizes else ():
+            room = holds(operator, case, shape)
+            if not (room and self._passes_ordinary(shape, derived)):
                 continue
             passes = self.passes(tiled(operator, derived, shape))
             if passes is False:
-                return "persists"
-            known = known or passes is True
-        return "gone" if known else None
+                return ""
+            passing += [shape] if passes else []
+        for whole, odd in self._odd(derived, passing[0]) if passing else ():
+            if self._fails(derived, odd):
+                name = next(n for n, s in whole.tensors.items() if s != odd.tensors[n])
+                here, there = ([*c.tensors[name].shape] for c in (whole, odd))
+                return f"at {name} {here}; fails at {name} {there}"
+        return ""
 
-    def _friendly_shapes(self, case: Case) -> Iterator[Case]:
-        """Yield the shapes at which the kernel passes the functional test."""
-        dtype = case.data.dtype
-        for shape in self._tried_shapes(case):
-            sizes = tuple(s.shape for s in shape.tensors.values())
-            scalars = tuple(sorted(shape.scalars.items()))
-            key = (dtype, sizes, scalars, self.caller.config)
-            if key not in self.known:
-                self.known[key] = self._functional(shape)
-            if self.known[key]:
-                yield shape
+    def _odd(self, derived: Derived, shape: Case) -> Iterator[tuple[Case, Case]]:
+        """Yield what passes, and the same with one size that is no power of two."""
+        operator, own = self.caller.kernel.operator, derived.case
+        if own.at_powers:
+            for axis, n in own.dims.items():
+                for size in _TILES:
+                    whole = sized(operator, own, {axis: size})
+                    if n < size and self._fails(derived, whole) is False:
+                        yield whole, sized(operator, own, {axis: size + n})
+            return
+        rests = sorted({1, *own.dims.values()} - {0})
+        for axis, n in shape.dims.items():
+            for rest in rests:
+                if (n + rest) & (n + rest - 1):
+                    yield shape, sized(operator, shape, {axis: n + rest})
+
+    def _fails(self, derived: Derived, shape: Case) -> bool | None:
+        """Whether the values of a case fail at a shape; None if undecided."""
+        kernel = self.caller.kernel
+        if not kernel.operator.accepts(shape, kernel.declaration):
+            return None
+        passes = self.passes(tiled(kernel.operator, derived, shape))
+        return None if passes is None else not passes
+
+    def _passes_ordinary(self, case: Case, own: Derived) -> bool | None:
+        """Whether the kernel conforms on normal numbers, and a case's own indices."""
+        operator, dtype = self.caller.kernel.operator, case.data.dtype
+        usual = with_ordinary_values(operator, case, dtype, plain=False)
+        return self.passes(valued(usual, own))
 
     def _tried_shapes(self, case: Case) -> Iterable[Case]:
         """Return friendly shapes that are worth their time.
@@ -556,34 +606,6 @@ class Diagnosing:
         small = [shape for shape in ordered if shape.elements <= most]
         wide = [s for s in ordered if holds(kernel.operator, case, s)]
         return small if not wide or wide[0] in small else [*small, wide[0]]
-
-    def _functional(self, case: Case) -> bool:
-        """Whether the kernel passes allclose on ordinary data of this shape."""
-        return all(
-            map(self._is_close, ordinary_cases(self.caller.kernel.operator, case))
-        )
-
-    def _is_close(self, case: Case) -> bool:
-        device = self.caller.memory.device
-        values = {name: logical_values(case, name, device) for name in case.tensors}
-        # A fault would be attributed to the case that is diagnosed: no edges.
-        evidence = self.caller.judged(Derived(case, values))
-        if evidence is None or evidence.acceptance is None:
-            return False
-        for name, wanted in evidence.acceptance.items():
-            made = comparison(evidence, name)
-            if made is not None and made.unrelated is not None:
-                if bool(made.missed.any()):  # no one answer to be close to
-                    return False
-                continue
-            y = evidence.base.outputs[name].to(torch.float64)
-            near = 0.0 if wanted.output.integral else FUNCTIONAL_TOLERANCE
-            limit = near * (1 + wanted.reference[0].abs())
-            close = (y - wanted.reference[0]).abs() <= limit
-            # Normal data may lie outside a domain: negative variances.
-            if not bool((close | (y.isnan() & wanted.reference[0].isnan())).all()):
-                return False
-        return True
 
 
 def _replaced(

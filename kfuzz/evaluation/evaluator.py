@@ -14,7 +14,7 @@ from torch import Tensor
 from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.contracts.classes.calls import is_refused
-from kfuzz.contracts.evidence import Diagnosis, Evidence
+from kfuzz.contracts.evidence import Evidence
 from kfuzz.contracts.gradients.bounds import attributed, in_force
 from kfuzz.contracts.language import SECOND_CALL_SHARE, Probe
 from kfuzz.contracts.operator import named_sizes
@@ -122,7 +122,7 @@ class Evaluator:
         self._classes = setting.classes
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
-        self._friendly: dict[object, bool] = {}
+        self.of_sizes = True
         self._baselines = TrivialBaselines()
         self._limits: list[Limit] = []
         self._unlimited: Counter[str] = Counter()
@@ -231,7 +231,8 @@ class Evaluator:
     def _judged(self, case: Case, depth: Depth, caller: Caller) -> CaseReport:
         """Judge a case on a device that works."""
         classes = self._classes
-        diagnosis = Diagnosing(caller, classes, self.setting.budget, self._friendly)
+        budget = self.setting.budget
+        diagnosis = Diagnosing(caller, classes, budget, self.of_sizes)
         if case.large:
             return self._judge_large(case, caller, diagnosis)
         derived = Derived(case, self.values(case))
@@ -316,7 +317,6 @@ class Evaluator:
             aspects=aspects,
             ratio=worst_ratio(evidence),
             ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
-            friendly=evidence.of(Diagnosis).friendly,
             notes=notes(evidence) if failure is None else (),
             alone=evidence.base.alone,
             beside=evidence.base.beside,

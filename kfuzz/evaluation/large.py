@@ -442,21 +442,17 @@ class LargeJudge:
             evidence = evidence.running(
                 {Probe.BASE: Run(outputs=made, touches=changed)}
             )
-            miss, friendly = miss_of(evidence), None
+            miss = miss_of(evidence)
             if miss is not None:
                 row = miss.index[cut.outputs[miss.output]]
-                friendly = self._alone(cut, start + row)
-                evidence = evidence.knowing(Diagnosis(friendly))
+                alone = "alone" if self._is_right_alone(cut, start + row) else ""
+                evidence = evidence.knowing(Diagnosis(alone))
             evidence, verdicts, failure = judge_explained(evidence, classes)
             ratio = max(ratio, worst_ratio(evidence))
             found.append(verdicts)
             if failure is not None:
                 failed = _told(failure, cut, start, stop)
-                return replace(
-                    _failed(failed),
-                    ratio=ratio,
-                    friendly=evidence.of(Diagnosis).friendly,
-                )
+                return replace(_failed(failed), ratio=ratio)
         together: dict[str, Verdict] = {}  # one that is undecided leaves the case so
         for each in found:
             for name, verdict in each.items():
@@ -484,11 +480,10 @@ class LargeJudge:
                 count, size = places.numel(), held.element_size()
                 yield Touch(name, "element", count, 0, size, index)
 
-    def _alone(self, cut: Cut, row: int) -> str | None:
-        """Return "gone" if the rows around a miss are right by themselves."""
+    def _is_right_alone(self, cut: Cut, row: int) -> bool | None:
+        """Whether the rows around a miss are right by themselves."""
         start, stop = max(0, row - _AROUND), min(row + _AROUND, cut.rows)
-        passes = self._passes(self.part(cut.axis, start, stop))
-        return {None: None, True: "gone", False: "persists"}[passes]
+        return self._passes(self.part(cut.axis, start, stop))
 
 
 def _unsupported(why: str) -> CaseReport:

@@ -64,9 +64,10 @@ class Worker:
         finally:  # whatever else runs in this process meets none
             simulated.meet(False)
 
-    def judge(self, case: Case, depth: Depth) -> Reply:
-        """Run and judge a case."""
+    def judge(self, case: Case, depth: Depth, *, sizes: bool = True) -> Reply:
+        """Run and judge a case; say whether its sizes may be why it fails."""
         evaluator = self._need()
+        evaluator.of_sizes = sizes
         report = evaluator.judge(case, depth)
         return {"report": report, "spent": evaluator.spent}
 

@@ -21,7 +21,17 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import Explanation, Finding, Line, Patch, Target
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING, Access, ErrorMap, Failure, Feature, Kind, State
+from kfuzz.core.verdict import (
+    FAILING,
+    VALUE_KINDS,
+    Access,
+    ErrorMap,
+    Failure,
+    Feature,
+    Kind,
+    State,
+)
+from kfuzz.engine.explain import BESIDE, SHOWS
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import Shown
@@ -206,9 +216,9 @@ WIDTH: Final = 80
 COLUMN: Final = 9
 
 _OF_GPUS: Final = re.compile(r"cuda|hip\b|rocm|gpu|device", re.IGNORECASE)
-# What C-CMP-03 says of shapes.
-_NO_CAUSE: Final = "no dependence found on data type, layout, shape or magnitude"
-_AT_POWERS: Final = "passes at power-of-two shapes"
+_NO_CAUSE: Final = "no cause found"
+_AT_SHAPES: Final = "passes at "
+_IN_GRADIENT: Final = " in a gradient"
 _RUNS: Final = re.compile(r"(\d+ of \d+) fresh processes")
 # What unwritten memory holds in every other call, `kfuzz.execution.memory.poison`.
 _POISON: Final = 2.0**100
@@ -273,7 +283,7 @@ FEATURES: Final = {
     Feature.MISALIGNED: "tensors with a storage offset",
     Feature.TAIL: "a size that is no multiple of the block",
     Feature.ZERO_SIZE: "a size of zero",
-    Feature.BEYOND_TILE: "sizes above one block",
+    Feature.BEYOND_TILE: "a size above 256",
     Feature.NAN: "NaN in the input",
     Feature.INF: "infinity in the input",
     Feature.SUBNORMAL: "subnormal numbers in the input",
@@ -482,7 +492,9 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         [*_arguments(finding.case), *_edge(finding)],
         Depth.SHORT,
     )
-    cause = _cause(rest, finding.explanation, finding.case)
+    is_value = failure.kind in VALUE_KINDS
+    known = rest or failure.cause
+    cause = _cause(known, finding.explanation, is_value=is_value)
     yield _list("cause", cause, Depth.SHORT)
     yield Part("line", line_lines(finding.line), Form.DRAWING, Depth.SHORT)
     patches = tuple(line for patch in finding.patches for line in patch_lines(patch))
@@ -612,27 +624,30 @@ def _edge(finding: Finding) -> list[str]:
     return [f"a guard page is at the {edge.side} of {beside}"]
 
 
-def _cause(found: str, explanation: Explanation | None, case: Case) -> list[str]:
+def _cause(found: str, explanation: Explanation | None, *, is_value: bool) -> list[str]:
     """Return what was found out about the cause, the likeliest words first.
 
     Args:
         found: what the judge saw beside the values, "" for nothing.
         explanation: what was varied on the minimum.
-        case: the minimum.
+        is_value: whether a value is wrong.
     """
-    varied = explanation.lines if explanation is not None else ()
-    powers = all(n and n & (n - 1) == 0 for n in case.dims.values())
-    if found == _AT_POWERS and (powers or any(found in line for line in varied)):
-        # Its own sizes are such powers, or a line below names the shapes that pass.
-        shapes = any(line.startswith("passes at ") for line in varied)
-        found = "" if shapes else "passes at other power-of-two shapes"
     if explanation is None:
         return [found] if found else []
-    needs = ", ".join(FEATURES[feature] for feature in explanation.features)
-    lines = [needs, found, *explanation.lines]
+    told = [line for line in explanation.lines if not line.startswith(BESIDE)]
+    beside = [line for line in explanation.lines if line.startswith(BESIDE)]
+    if any(_AT_SHAPES in line for line in told) and found.startswith(_AT_SHAPES):
+        found = ""  # the minimum itself tells more
+    known = any(line.startswith(SHOWS[0]) for line in told)
+    # The condition says which rest it is.
+    features = [f for f in explanation.features if not (known and f is Feature.TAIL)]
+    needs = ", ".join(FEATURES[feature] for feature in features)
+    lines = [line for line in (needs, found, *told) if line]
     if not explanation.complete:
-        lines.append("the time limit ended the analysis")
-    return [line for line in lines if line] or [_NO_CAUSE]
+        beside.append("the time limit ended the analysis")
+    elif is_value and not [line for line in lines if not line.endswith(_IN_GRADIENT)]:
+        lines.append(_NO_CAUSE)  # of what is no value the failure says it
+    return [*lines, *beside]
 
 
 def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:

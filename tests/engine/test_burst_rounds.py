@@ -55,7 +55,9 @@ class FakeRunner:
         self.depths.append(depth)
         return self.judged.pop(0) if len(self.judged) > 1 else self.judged[0]
 
-    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+    def diagnose(
+        self, case: Case, seconds: float, *, fresh: bool, sizes: bool = True
+    ) -> CaseReport | None:
         report = self.judge(case, Depth.FULL)
         return None if self.slow else report
 

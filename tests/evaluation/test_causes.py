@@ -24,7 +24,15 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure
 from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.report.finding_view import view
+from kfuzz.report.tables import Shown
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.in_process import (
+    InProcess,
+    drawn,
+    first_failing,
+    taken_to_minimum,
+)
 from tests.helpers.judged_cases import COUNTER
 from tests.helpers.tiers import sampled
 
@@ -224,3 +232,80 @@ def test_a_contract_in_force_alone_finds_what_it_forbids(
 ) -> None:
     found = failures(operator, function, alone)
     assert {failure.contract for failure in found} == {alone}
+
+
+def transposed(x: Tensor) -> Tensor:
+    return x.t().contiguous()
+
+
+def in_place(x: Tensor) -> Tensor:
+    """Overwrites what it has not moved yet."""
+    y = x.clone().reshape(-1)
+    rows, columns = x.shape
+    for i in range(rows):
+        for j in range(columns):
+            y[j * rows + i] = y[i * columns + j]
+    return y.reshape(columns, rows)
+
+
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    groups = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    return torch.einsum("bhd,bhd->bh", q, groups)
+
+
+def wrong_groups(q: Tensor, k: Tensor) -> Tensor:
+    heads = torch.arange(q.shape[1]) % k.shape[1]
+    return torch.einsum("bhd,bhd->bh", q.float(), k.float()[:, heads]).to(q.dtype)
+
+
+def whole_tiles(x: Tensor, dim: int) -> Tensor:
+    n = x.shape[dim]
+    return torch.sum(x.narrow(dim, 0, n - n % 16), dim)
+
+
+def cut_off(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    y = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps) * weight.float()
+    return (y.view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
+
+
+TRANSPOSED = Operator("transposed", inputs={"x": ks.tensors("M N")}, oracle=transposed)
+SCORES = Operator(
+    "scores",
+    inputs={"q": ks.tensors("B H D"), "k": ks.tensors("B G D")},
+    oracle=scores,
+    shape_class="B >= 1 and G >= 1 and D >= 1 and H >= 1 and H % G == 0",
+)
+EXPLAINED: dict[str, tuple[Operator, Callable[..., Any], str, str, str]] = {
+    "in place": (
+        TRANSPOSED, in_place, "float32", "K-VAL-01",
+        "fails where M > 1 and N > 1: passes at x [1, 2]",
+    ),
+    "head h of group h % G": (
+        SCORES, wrong_groups, "float32", "K-VAL-01",
+        "fails where 1 < G < H: passes at k [",
+    ),
+    "whole tiles alone": (
+        ops.sum, whole_tiles, "float32", "C-CMP-03",
+        "fails where x.shape[0] is no multiple of 16: passes at x [16]",
+    ),
+    "results cut off": (
+        ops.rms_norm, cut_off, "bfloat16", "C-PRC-01",
+        "as rounding toward zero allows, which is not declared",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_the_cause_of_a_finding_is_the_fault(name: str) -> None:
+    operator, function, dtype, contract, cause = EXPLAINED[name]
+    made: Any = kernel(operator, name=f"k{next(COUNTER)}", dtypes=dtype)(function)
+    runner = InProcess(made, budget="interpret")
+    found = first_failing(runner, drawn(made, 100, budget="interpret"))
+    assert found is not None
+    finding = taken_to_minimum(runner, *found)
+    assert finding.signature.contract == contract
+    shown = view(Shown(name, finding, ""))
+    [part] = [part for part in shown.parts if part.label == "cause"]
+    assert part.lines[0].startswith(cause), part.lines
+    assert "power-of-two shapes" not in str(shown)

@@ -50,7 +50,10 @@ class InProcess:
         self.judged.append(case)
         return self.evaluator.judge(case, depth)
 
-    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+    def diagnose(
+        self, case: Case, seconds: float, *, fresh: bool, sizes: bool = True
+    ) -> CaseReport | None:
+        self.evaluator.of_sizes = sizes
         return self.judge(case, Depth.FULL)
 
     def judge_fresh(self, case: Case, depths: Sequence[Depth]) -> list[CaseReport]:

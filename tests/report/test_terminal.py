@@ -12,8 +12,8 @@ from kfuzz.core.event import (
     Event,
     RunFinished,
 )
-from kfuzz.core.finding import Explanation
-from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec
+from kfuzz.core.finding import Explanation, Finding
+from kfuzz.core.recipe import Fill, Plant, TensorSpec
 from kfuzz.core.verdict import (
     Failure,
     Kind,
@@ -285,32 +285,43 @@ def test_a_block_names_the_line_of_the_kernel(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "lines", "told"),
+    ("lines", "complete", "told"),
     [
-        ((3,), ("passes at x [16]; fails at x [3]",),
-         ["passes at power-of-two shapes", "passes at x [16]; fails at x [3]"]),
-        ((0,), ("passes at power-of-two shapes; fails at x [0]",),
-         ["passes at power-of-two shapes; fails at x [0]"]),
-        ((64,), (), ["passes at other power-of-two shapes"]),
+        ((), True, ["passes at x [4]; fails at x [6]"]),
+        (("passes at x [16]; fails at x [3]", "fails also in float16"), True,
+         ["passes at x [16]; fails at x [3]", "fails also in float16"]),
+        (("fails also in float16",), False,
+         ["passes at x [4]; fails at x [6]", "fails also in float16",
+          "the time limit ended the analysis"]),
     ],
 )  # fmt: skip
-def test_no_power_of_two_is_said_to_pass_that_fails(
-    sizes: tuple[int, ...], lines: tuple[str, ...], told: list[str]
+def test_what_the_minimum_shows_of_shapes_is_told_once(
+    lines: tuple[str, ...], complete: bool, told: list[str]
 ) -> None:
-    spec = TensorSpec(sizes, ("N",), "float32", values=floats(*[1.0] * sizes[0]))
     message = "y[0] = 4, allowed [0.5, 1.5], 41 x tolerance"
     found = replace(
         finding(),
-        case=Case({"x": spec}),
         failure=Failure(
             "C-CMP-03",
             Kind.VALUE,
-            f"{message}; passes at power-of-two shapes",
+            f"{message}; passes at x [4]; fails at x [6]",
             "y",
             **RANGE,
         ),
-        explanation=Explanation(lines=lines),
+        explanation=Explanation(lines=lines, complete=complete),
     )
+    assert cause_of(found) == told
+
+
+def test_what_has_no_cause_says_so_first() -> None:
+    lines = ("fails also in float16 and bfloat16, with stride = 2",)
+    failure = Failure("K-VAL-01", Kind.VALUE, "y[0] = 4, expected 1", "y", **RANGE)
+    explained = Explanation(lines=lines)
+    found = replace(finding(), failure=failure, explanation=explained)
+    assert cause_of(found) == ["no cause found", *lines]
+
+
+def cause_of(found: Finding) -> list[str]:
     made = view(Shown(NODE, found, ""))
     [cause] = [part for part in made.parts if part.label == "cause"]
-    assert list(cause.lines) == told
+    return list(cause.lines)

@@ -8,13 +8,22 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding, Severity
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING, VALUE_KINDS, CaseReport, Feature, Kind, State
+from kfuzz.core.verdict import (
+    FAILING,
+    MASK_KINDS,
+    VALUE_KINDS,
+    CaseReport,
+    Feature,
+    Kind,
+    State,
+)
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
 from kfuzz.engine.confirm import (
     CONFIRMATIONS,
@@ -24,7 +33,7 @@ from kfuzz.engine.confirm import (
     process,
     recorded,
 )
-from kfuzz.engine.explain import with_ordinary_numbers
+from kfuzz.engine.explain import SHOWS, with_ordinary_numbers
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
@@ -203,16 +212,21 @@ def reduced(
         kernel.keep(entry.finding, entry.path)
         kernel.seen.add(entry.finding.signature)
         return entry
-    ordinary = _with_ordinary_numbers(kernel, entry.own)
-    if ordinary is not None:
-        until, symptom = kernel.until or 0.0, ordinary.signature.symptom
+    ordinary = _with_ordinary_numbers(kernel, entry.own, entry.own.case)
+    # What is wrong of other numbers comes first, be it another fault.
+    plain = ordinary or _with_ordinary_numbers(kernel, entry.own, entry.own.first)
+    if further and plain is not None and kernel.is_open(plain.signature):
+        kernel.keep(entry.finding, entry.path)
+        return entry
+    if plain is not None:
+        until, symptom = kernel.until or 0.0, plain.signature.symptom
         while symptom in kernel.reducing and time.monotonic() < until and not stopped():
             time.sleep(0.05)  # another worker is at it
         if not kernel.has_seen(symptom) and not stopped():
             kernel.shown.add(symptom)
             kernel.until = max(until, time.monotonic() + FIRST_SECONDS)
             yield from taken_to_minimum(
-                kernel, ordinary, entry.corpus, stopped=stopped,
+                kernel, plain, entry.corpus, stopped=stopped,
                 seconds=lambda: max(seconds(), FIRST_SECONDS),
             )  # fmt: skip
     kernel.drop(before)
@@ -232,6 +246,7 @@ def reduced(
 # Which of a kernel's findings are one fault: the one that was explained first is shown.
 
 _LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
+_OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
 # How it shows that elements are sought where they do not lie.
 _ADDRESSING: Final = VALUE_KINDS | {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}
 
@@ -255,37 +270,66 @@ def _same_fault(
         and other.id != finding.id
         and (
             symptom in {s.symptom for s in other.signatures}
-            or _needs_alike(other, finding)
+            or (finding.is_explained and needs_alike(other, finding))
+            or (other.signature, other.case) == (finding.signature, finding.case)
+            or _is_of_changed_data(finding, other)
         )
     )
-    stands = finding.is_explained and finding.state in FAILING
-    return next(alike, None) if stands else None
+    return next(alike, None) if finding.state in FAILING else None
 
 
-def _needs_alike(one: Finding, other: Finding) -> bool:
+def _is_of_changed_data(finding: Finding, other: Finding) -> bool:
+    """Whether a case that was changed is wrong as what another finding is about.
+
+    It was judged as a case of its own, and missed: the order, or the scale, is a
+    matter of its own only where nothing else is wrong in that result.
+    """
+    one, plain = finding.signature, other.signature
+    return (
+        one.contract in _OF_CHANGED_DATA
+        and not one.detail
+        and plain.contract not in _OF_CHANGED_DATA
+        and plain.kind is Kind.VALUE
+        and one.output == plain.output
+    )
+
+
+def needs_alike(one: Finding, other: Finding) -> bool:
     """Whether two explained findings have the same need, which makes them one fault.
 
     That contiguous tensors mend them, and nothing else does, wherever elements were
-    then sought; or one contract is broken in one result, as NaN or as a number.
+    then sought; or one contract is broken in one result, as NaN or as a number, under
+    one condition. What no need is known of may be another fault.
     """
     needed, both = one.features, (one.signature, other.signature)
     kinds, places = {s.kind for s in both}, {(s.contract, s.output) for s in both}
-    if other.features != needed:
-        return False
-    if needed and _LAYOUT.issuperset(needed) and kinds <= _ADDRESSING:
-        return True
-    return len(places) == 1 and kinds <= VALUE_KINDS
+    if needed and needed == other.features and _LAYOUT.issuperset(needed):
+        return kinds <= _ADDRESSING
+    alike = len(places) == 1 and kinds <= VALUE_KINDS
+    return alike and bool(needs := _needs(one)) and needs == _needs(other)
 
 
-def _with_ordinary_numbers(kernel: KernelSearch, finding: Finding) -> Finding | None:
-    """Return how a minimum fails otherwise with ordinary numbers, of NaN or infinities.
+def _needs(finding: Finding) -> set[str]:
+    """Return what a finding is known to need: features, and conditions in words."""
+    assert finding.explanation is not None
+    lines = (line.partition(":")[0] for line in finding.explanation.lines)
+    return {*finding.features, *(line for line in lines if line.startswith(SHOWS))}
 
-    Structure and scalars stay. None where it needs none of these, or passes then.
+
+def _with_ordinary_numbers(
+    kernel: KernelSearch, finding: Finding, case: Case
+) -> Finding | None:
+    """Return how a case of a finding fails otherwise with ordinary numbers.
+
+    Asked where NaN or infinities are in its data, or come out. Structure and scalars
+    stay. None where it passes then, or fails alike.
     """
-    if finding.severity is not Severity.NONFINITE or not finding.is_explained:
+    special = finding.signature.kind in MASK_KINDS
+    nonfinite = finding.severity is Severity.NONFINITE
+    if not (special or nonfinite) or not finding.is_explained:
         return None
     accepts = domain_of(kernel.runner, finding.case)
-    for ordinary in with_ordinary_numbers(finding.case):
+    for ordinary in with_ordinary_numbers(kernel.runner.pin(case)):
         case = fitted(kernel.loaded.kernel.operator, ordinary)
         with suppress(Stopped):
             report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None

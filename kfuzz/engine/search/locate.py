@@ -143,6 +143,21 @@ def located(
             ).line  # fmt: skip
             if line is not None:
                 made, path = kept(corpus, finding, line)
+                same = [
+                    f
+                    for f in kernel.findings.values()
+                    if f.id != made.id
+                    and f.state in FAILING
+                    and line.change
+                    and f.line
+                    and f.line.change == line.change
+                ]
+                if same:  # it mends both: they are one fault
+                    first, second = sorted((same[0], made), key=lambda f: f.severity)
+                    also = (*first.also, *second.signatures)
+                    kernel.drop(kernel.findings[second.id])
+                    made = replace(first, also=also)
+                    path = corpus.replace(second, made)
                 kernel.keep(made, path)
                 new = made.id not in kernel.stored
                 yield FindingSaved(kernel.node_id, made, str(path), new, "done")

@@ -521,7 +521,9 @@ class Runner:
         return report
 
     @_survived
-    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+    def diagnose(
+        self, case: Case, seconds: float, *, fresh: bool, sizes: bool = True
+    ) -> CaseReport | None:
         """Judge a case that fails with the probes that tell the classes apart.
 
         These call the kernel on other shapes and data. What such a call does, hang or
@@ -531,6 +533,7 @@ class Runner:
             case: the case.
             seconds: how long that may take, in all.
             fresh: whether in a child that was asked nothing before.
+            sizes: whether these may be why it fails.
 
         Returns:
             The report; None where it did not come, or not in time.
@@ -540,7 +543,8 @@ class Runner:
             BuildError: if something cannot be built for its calls.
             HarnessError: if kfuzz's own side fails.
         """
-        message, until = _question(case, Depth.FULL), time.monotonic() + seconds
+        message = {**_question(case, Depth.FULL), "sizes": sizes}
+        until = time.monotonic() + seconds
         if fresh and self.children.apart:
             [peer] = self.children.fresh(1)
             peer.send(message)

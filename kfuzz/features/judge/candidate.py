@@ -936,10 +936,8 @@ def _of_values(report: CaseReport) -> CaseReport:
     moved = replace(
         failure, contract=VALUES, message=failure.message.partition("; passes at")[0]
     )
-    return replace(
-        report, verdicts={**verdicts, VALUES: Verdict.VIOLATES}, failure=moved,
-        friendly=None,
-    )  # fmt: skip
+    verdicts[VALUES] = Verdict.VIOLATES
+    return replace(report, verdicts=verdicts, failure=moved)
 
 
 def claims_of(reference: Reference, **stated: Any) -> Declaration:

@@ -154,7 +154,9 @@ class JudgedRunner(Runner):
             reports.append(self.judge_again(case, depth))
         return reports
 
-    def diagnose(self, case: Case, seconds: float, *, fresh: bool) -> CaseReport | None:
+    def diagnose(
+        self, case: Case, seconds: float, *, fresh: bool, sizes: bool = True
+    ) -> CaseReport | None:
         """Judge a case that fails with the probes that tell the classes apart."""
         if not fresh:
             return self.judge(case, Depth.FULL)

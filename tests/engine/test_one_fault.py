@@ -1,0 +1,49 @@
+"""Which findings of a kernel are one fault."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfuzz.core.finding import Explanation, Finding
+from kfuzz.core.verdict import Feature, Kind
+from kfuzz.engine.search.found import needs_alike
+from tests.helpers.findings import finding
+
+
+def made(kind: Kind, *lines: str, features: tuple[Feature, ...] = ()) -> Finding:
+    signature = replace(finding().signature, contract="K-VAL-01", kind=kind)
+    explanation = Explanation(features, lines)
+    return finding(signature=signature, explanation=explanation)
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("fails where S < W: passes at x [2]; fails at x [1]", True),
+        ("passes with window = None", True),
+        # No need, or none that is known.
+        ("fails also at other shapes, in float16", False),
+        ("passes at x [2]; fails at x [1]", False),
+    ],
+)
+def test_one_need_makes_two_findings_one_fault(line: str, same: bool) -> None:
+    one, other = made(Kind.VALUE, line), made(Kind.NAN_UNEXPECTED, line)
+    assert needs_alike(one, other) is same
+
+
+def test_what_needs_nothing_is_no_likeness() -> None:
+    assert not needs_alike(made(Kind.VALUE), made(Kind.NAN_UNEXPECTED))
+
+
+def test_other_conditions_are_other_faults() -> None:
+    one = made(Kind.VALUE, "fails where S < W: passes at x [2]; fails at x [1]")
+    other = made(Kind.NAN_UNEXPECTED, "fails where B > 1: passes at x [1]")
+    assert not needs_alike(one, other)
+
+
+def test_a_layout_that_both_need_is_one_fault_whatever_it_breaks() -> None:
+    features = (Feature.NON_CONTIGUOUS,)
+    one = made(Kind.READ_OUTSIDE, features=features)
+    other = made(Kind.VALUE, features=features)
+    moved = replace(other, signature=replace(other.signature, output="index"))
+    assert needs_alike(one, moved)
