@@ -234,8 +234,9 @@ def accept_cross_entropy(
     gamma(M) of itself more and their mean gamma(M+2), in the output's format where
     intermediates are.
 
-    The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
-    and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
+    Most libraries form (max + log S) - x, which rounds the sum in brackets besides,
+    2u |max + log S|, and where it is smoothed the mean of x is one: (gamma(C) + 4u)
+    mean|x|.
 
     Where the logits are results themselves, their errors count too.
 
@@ -282,11 +283,9 @@ def accept_cross_entropy(
     if s:
         mean = size.mean(-1)
         summed = acc.coefficient(x.shape[-1])
-        spread, terms = error.mean(-1) + summed * mean, size.sum(-1)
-        if problem.declaration.algorithm == LSE_FORM:
-            logits = torch.where(torch.isfinite(safe), safe, 0.0).abs()
-            spread = spread + (summed + 4 * unit) * logits.mean(-1)
-            terms = torch.maximum(terms, logits.sum(-1))
+        logits = nm.finite_or_zero(safe).abs()
+        spread = error.mean(-1) + summed * mean + (summed + 4 * unit) * logits.mean(-1)
+        terms = torch.maximum(size.sum(-1), logits.sum(-1))
         loss, e = (1 - s) * loss + s * mean, (1 - s) * e + s * spread
         far = masked.any(-1)
         largest = torch.maximum(largest, terms)
@@ -359,10 +358,9 @@ def _log_softmax(
         (nm.EXP_ARGUMENT * e.unit + 8 * nm.U64) * depth
         + e.error
         + (2 * e.unit + 8 * nm.U64) * (depth + e.log_total)
+        + 2 * e.unit * (e.top.abs() + e.log_total)
         + 3 * e.flushed  # x or its maximum, the difference, the result
     )
-    if problem.declaration.algorithm == LSE_FORM:
-        error = error + 2 * e.unit * (e.top.abs() + e.log_total)
     return log_p, error, e.ambiguous.squeeze(-1)
 
 
@@ -381,7 +379,6 @@ cross_entropy = defined(
     batch="N",
     reduced="C",
     empty_reduction=False,
-    algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
 )
