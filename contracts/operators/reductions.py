@@ -697,33 +697,7 @@ def reference_var(x: Any, *, dim: int, correction: int) -> Any:
     centred = x - x.mean(dim, keepdim=True)
     n = x.shape[dim] - correction
     total = (centred * centred).sum(dim)
-    return total / n if n > 0 else total * float("nan")
-
-
-def accept_var(problem: nm.Problem) -> nm.Acceptance:
-    """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
-
-    Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
-    room for the division (`kfuzz.numerics.models.sums`).
-    """
-    import torch
-
-    dim = problem.axis()
-    x = problem.tensors["x"].movedim(dim, -1)
-    n = x.shape[-1]
-    free = n - problem.axis("correction")
-    broken = ~torch.isfinite(x).all(-1)
-    if free <= 0 or x.numel() == 0:
-        nothing = torch.full_like(broken, float("nan"), dtype=torch.float64)
-        return nm.around(problem, nothing, 0.0)
-    safe = torch.where(broken.unsqueeze(-1), torch.zeros_like(x), x)
-    m = nm.moments(safe, nm.RowArithmetic.declared(problem))
-    variance, error = m.variance.squeeze(-1), m.variance_error.squeeze(-1)
-    y = torch.where(broken, torch.full_like(variance, float("nan")), variance)
-    return nm.around(
-        problem, y * n / free, error * n / free,
-        ambiguous=m.ambiguous.squeeze(-1) & ~broken,
-    )  # fmt: skip
+    return total / n if n > 0 else total.new_full(total.shape, float("nan"))
 
 
 var = defined(
@@ -735,7 +709,7 @@ var = defined(
     },
     oracle=reference_var,
     homogeneous={"x": 2},
-    error_model=accept_var,
+    forms={"": (reference_var,)},
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
