@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
@@ -11,11 +10,7 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
 from kfuzz.contracts.operator import Structure
-from kfuzz.contracts.operators.elementwise import (
-    of_torch,
-    reference_gelu,
-    reference_gelu_tanh,
-)
+from kfuzz.contracts.operators.elementwise import of_torch, reference_gelu
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 
@@ -389,43 +384,48 @@ def reference_linear_gelu(x: Any, weight: Any, bias: Any = None) -> Any:
     return reference_gelu(reference_linear(x, weight, bias))
 
 
-def _of_linear(activation: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a form: an activation of linear's result, NaN at -Inf as -Inf * 0."""
+def accept_linear_gelu(problem: nm.Problem) -> nm.Acceptance:
+    """Return what gelu makes of linear's interval, with gelu's own error.
 
-    def form(x: Any, weight: Any, bias: Any = None) -> Any:
-        z = reference_linear(x, weight, bias)
-        return activation(z.where(z != -math.inf, z.new_full((), math.nan)))
-
-    form.__doc__ = activation.__doc__
-    return form
-
-
-def _by_erf(z: Any) -> Any:
-    """Z / 2 (1 + erf(z / sqrt 2)) of linear's result z."""
+    With intermediates="output" that interval is rounded to the output first; with
+    algorithm="tanh_form" gelu is its tanh approximation.
+    """
     import torch
 
-    return 0.5 * z * (1 + torch.erf(z * 0.5**0.5))
-
-
-def _by_tanh(z: Any) -> Any:
-    """Z / 2 (1 + tanh t) of linear's result z."""
-    import torch
-
-    return 0.5 * z * (1 + torch.tanh(nm.gelu_tanh_argument(z)))
-
-
-def _tanh_by_sigmoid(x: Any, weight: Any, bias: Any = None) -> Any:
-    return reference_gelu_tanh(reference_linear(x, weight, bias))
+    made = products(problem)
+    arithmetic = nm.Arithmetic.declared(problem)
+    before = nm.Interval(made.value - made.error, made.value + made.error)
+    if problem.declaration.intermediates == "output":
+        before = arithmetic.rounded(before)
+    approximate = problem.declaration.algorithm == "tanh_form"
+    bounds = (nm.gelu_tanh if approximate else nm.gelu)(before, arithmetic)
+    z = made.reference
+    y = (
+        torch.nn.functional.gelu(z, approximate="tanh")
+        if approximate
+        else reference_gelu(z)
+    )
+    lowest = z == float("-inf")
+    zero = torch.zeros_like(z)
+    y = torch.where(lowest, zero, y)
+    loose = (made.admitted & nm.NAN) != 0
+    classes = nm.limit_classes(z, y)
+    top = made.value.abs() + made.error
+    return nm.between(
+        problem,
+        y,
+        torch.where(lowest, zero, bounds.low),
+        torch.where(lowest, zero, bounds.high),
+        classes=torch.where(loose, classes | nm.NAN, classes).to(torch.uint8),
+        ambiguous=made.classes.ambiguous | nm.doubling_overflows(top, arithmetic),
+    )
 
 
 linear_gelu = defined(
     "linear_gelu",
     inputs=INPUTS,
     oracle=reference_linear_gelu,
-    forms={
-        "": (reference_linear_gelu, _of_linear(_by_erf)),
-        "tanh_form": (_tanh_by_sigmoid, _of_linear(_by_tanh)),
-    },
+    error_model=accept_linear_gelu,
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},

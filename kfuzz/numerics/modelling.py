@@ -29,9 +29,9 @@ from kfuzz.numerics.models.dots import (
     convolved, dots, Dots, merged, rounded_before, widened,
 )
 from kfuzz.numerics.models.functions import (
-    DIVISION_ERROR, activated, at_the_limit, elementwise, exp, gated, gelu, gelu_tanh,
-    gelu_tanh_argument, log, sigmoid, sigmoid_by_tanh, silu, silu_by_tanh, tanh,
-    tanh_by_exp,
+    DIVISION_ERROR, activated, at_the_limit, doubling_overflows, elementwise, exp,
+    gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, sigmoid,
+    sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
 )
 from kfuzz.numerics.models.sums import (
     exponentials, normalised, product, resolved, rms_scaled, row_parameter,

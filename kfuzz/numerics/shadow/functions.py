@@ -20,6 +20,7 @@ from kfuzz.numerics.accumulation import (
     finite_or_zero,
     is_finite,
     plainly_finite,
+    zero,
 )
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR,
@@ -43,7 +44,6 @@ from kfuzz.numerics.shadow.shade import (
     Shade,
     Steps,
     any_of,
-    nowhere,
     rule,
     sound,
 )
@@ -123,7 +123,7 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
     made = call.steps.rounded(out, error, halves)
     if scale == 1 and not terms:
         made = call.steps.exact(made, (out == 0) & (a.error == 0) & (b.error == 0))
-    beyond = nowhere(out)
+    beyond = zero(out)
     if scale != 1:  # the product may leave the range that the sum keeps
         size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
         beyond = (size > call.steps.limit).to(torch.float64)
@@ -162,14 +162,14 @@ def _vanishing(x: Operand, steps: Steps) -> Tensor:
     """Return where a factor is so small that another order of factors may flush it."""
     near = steps.flush * NEAR_UNDERFLOW * steps.compute.min_normal
     if x.extent.least >= near:
-        return nowhere(x.value)
+        return zero(x.value)
     return ((x.value != 0) & (x.value.abs() < near)).to(torch.float64)
 
 
 def _overflowing(out: Tensor, reach: Tensor, steps: Steps) -> Tensor:
     """Return where another order of factors overflows on the way to the result."""
     if steps.own or (reach.is_cpu and float(reach.sum()) <= steps.limit):
-        return nowhere(reach)
+        return zero(reach)
     return ((reach > steps.limit) & (out.abs() <= steps.limit)).to(torch.float64)
 
 
@@ -178,7 +178,7 @@ def _of_product(a: Operand, b: Operand) -> Tensor:
     parts = [x.value.abs().mul(y.error) for x, y in ((a, b), (b, a)) if y.extent.error]
     if len(parts) == 2:
         return parts[0].addcmul(a.error, b.error).add(parts[1])
-    return parts[0] if parts else nowhere(a.value)
+    return parts[0] if parts else zero(a.value)
 
 
 @rule("mul")
@@ -364,7 +364,7 @@ def mapped(call: Call, made: Function) -> Outcome:
         outside = (high > made.top) & (a.value <= made.top) & (a.error > 0)
         limited = any_of(limited, outside.to(torch.float64))
         high = torch.where(a.value <= made.top, high.clamp(max=made.top), high)
-    error = nowhere(out)
+    error = zero(out)
     if a.extent.error:
         error = torch.maximum((made.f(high) - out).abs(), (made.f(seen) - out).abs())
         error = torch.where(a.error == 0, 0.0, error)

@@ -243,9 +243,6 @@ class Extent(NamedTuple):
 WILD: Final = Extent(0.0, math.inf, math.inf)
 """Nothing is known but element by element."""
 
-nowhere: Final = zero
-"""Returns the places where nothing is range-limited, one and the same for a device."""
-
 
 @dataclass(frozen=True)
 class Operand:
@@ -308,7 +305,7 @@ class Operand:
     def read(self, steps: Steps) -> Tensor:
         """Return where it is range-limited for arithmetic: 1, else 0."""
         if self.extent.top + self.extent.error <= steps.limit:
-            return nowhere(self.value).expand(self.value.shape)
+            return zero(self.value).expand(self.value.shape)
         size = self.value.abs()
         beyond = (size + self.error > steps.limit) & (size < math.inf)
         return torch.maximum(self.shade.limited, beyond.to(torch.float64))
@@ -420,7 +417,7 @@ def composite(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def any_of(*limited: Tensor) -> Tensor:
     """Return the element-by-element union of range-limited places, broadcast."""
-    made = none = nowhere(limited[0])
+    made = none = zero(limited[0])  # what stands for no place
     for other in limited:
         if other.data_ptr() != none.data_ptr():
             made = other if made is none else torch.maximum(made, other)
