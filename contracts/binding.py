@@ -100,9 +100,9 @@ class BoundKernel(Generic[P, R]):
         declaration: Declaration,
         explicit: frozenset[str],
         arguments: Arguments,
-        module: str,
-        line: int,
-        top_level: bool,
+        module: str = "",
+        line: int = 0,
+        top_level: bool = False,
     ) -> None:
         # First: attributes of the function's own do not replace those below.
         functools.update_wrapper(self, function)
@@ -290,7 +290,7 @@ def fit(
     *,
     name: str | None,
     module: str,
-    line: int,
+    line: int = 0,
     top_level: bool,
 ) -> BoundKernel:
     """Return an implementation as a kernel of an operator, registered nowhere.

@@ -74,10 +74,9 @@ def defined(
     return Operator(name, **fields, **bounded(name, structure))
 
 
-def known(defect: str) -> dict[str, str]:
-    """Return what is known of a defect of torch's in words, as fields of `Defect`."""
-    _, items = _page("platform/DEFECTS.md")[defect]
-    return {"where": items["Inputs"], "evidence": items["Evidence"]}
+def entries(page: str) -> list[dict[str, str]]:
+    """Return the items of each heading of a page that has some."""
+    return [items for _, items in _page(page).values() if items]
 
 
 def glossary(heading: str) -> dict[str, str]:

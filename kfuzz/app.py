@@ -13,7 +13,7 @@ from kfuzz.cli.check import check
 from kfuzz.cli.corpus_verbs import contracts_app, corpus_app, report, show
 from kfuzz.cli.doctor import doctor
 from kfuzz.cli.project import config
-from kfuzz.cli.replay import replay, shrink
+from kfuzz.cli.replay import repair, replay, shrink
 from kfuzz.cli.run import run
 from kfuzz.cli.streams import (
     ExitCode,
@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: it is read in logs and searched
     pretty_exceptions_enable=False,
 )
-for verb in (run, check, report, replay, shrink, show, config, doctor):
+for verb in (run, check, report, replay, shrink, show, repair, config, doctor):
     app.command()(verb)
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(contracts_app, name="contracts")
@@ -41,7 +41,8 @@ for name, found in features.verbs():
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
-        app.command(name)(found)
+        settings = getattr(found, "context_settings", None)
+        app.command(name, context_settings=settings)(found)
 
 
 def _version(wanted: bool) -> None:

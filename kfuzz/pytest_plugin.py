@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kfuzz.store.corpus import Stored
 
 _FILE: Final = "finding.json"
+_SANITIZE: Final = "--kfuzz-sanitize"
 # What a report tells the summary at the end, also from a worker of xdist.
 _TOLD: Final = "kfuzz"
 _CORPUS: Final = pytest.StashKey[Path]()
@@ -41,6 +42,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TIME",
         help="Most time for the search of one test: 90, 90s, 10m.",
     )
+    group.addoption(
+        _SANITIZE,
+        action="store_true",
+        help="Run these tests below `kfuzz sanitize`: without a GPU, each Triton "
+        "launch interpreted and checked. A fault fails the run, not its test.",
+    )
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Run pytest once more, below `kfuzz sanitize`, if that is asked for.
+
+    Raises:
+        pytest.UsageError: if that feature is not there.
+    """
+    if not config.getoption("kfuzz_sanitize"):
+        return None
+    from kfuzz.app import main
+
+    words = [w for w in config.invocation_params.args if w != _SANITIZE]
+    return main(["sanitize", "-m", "pytest", *map(str, words)])
 
 
 def pytest_configure(config: pytest.Config) -> None:

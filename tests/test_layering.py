@@ -32,7 +32,8 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The modules of the engine, likewise: a case goes down, its report comes back up.
 ENGINE = [
-    "search", "replay", "scripts", "confirm", "explain", "reduce", "workers", "config",
+    "repair", "search", "replay", "scripts", "confirm", "explain", "reduce", "workers",
+    "config",
 ]  # fmt: skip
 HEAVY = {
     "cuda", "numerics", "contracts", "execution", "targets", "evaluation", "features",

@@ -6,7 +6,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
@@ -388,28 +388,22 @@ def tensor_parameter(pattern: str) -> TensorParameter:
     return ks.tensors(dims, optional=optional, dtype=head if colon else "")
 
 
-class Oracle:
-    """Torch's own overload on float64 copies of the tensors."""
+def _oracle(
+    overload: Any,
+    arguments: tuple[Argument, ...],
+    inputs: Mapping[str, Parameter],
+    outputs: tuple[str, ...],
+) -> Callable[..., Any]:
+    """Return torch's own overload on float64 copies of the tensors."""
+    parameters = tensors_of(inputs)
 
-    def __init__(
-        self,
-        overload: Any,
-        arguments: tuple[Argument, ...],
-        inputs: Mapping[str, Parameter],
-        outputs: tuple[str, ...],
-    ) -> None:
-        self.overload = overload
-        self._arguments = arguments
-        self._tensors = tensors_of(inputs)
-        self._outputs = outputs
-        self.__name__ = str(overload)
-        self.__doc__ = f"{overload._schema}"
+    def oracle(*tensors: Any, **scalars: Any) -> Any:
+        given = dict(zip(parameters, tensors, strict=False))
+        positional, keywords = packed(arguments, parameters, given, scalars)
+        return first(overload(*positional, **keywords), outputs)
 
-    def __call__(self, /, *tensors: Any, **scalars: Any) -> Any:
-        """Return the results that are judged."""
-        given = dict(zip(self._tensors, tensors, strict=False))
-        positional, keywords = packed(self._arguments, self._tensors, given, scalars)
-        return first(self.overload(*positional, **keywords), self._outputs)
+    oracle.__name__, oracle.__doc__ = str(overload), f"{overload._schema}"
+    return oracle
 
 
 def first(returned: Any, outputs: tuple[str, ...]) -> Any:
@@ -438,7 +432,7 @@ def _derived(
 ) -> Operator:
     """Return the operator of a row that stands by itself."""
     outputs = _outputs(row, found)
-    oracle = Oracle(found, arguments, inputs, outputs)
+    oracle = _oracle(found, arguments, inputs, outputs)
     has_axis = any(isinstance(p, DimParameter) for p in inputs.values())
     name = f"{NAMESPACE}{row.name}"
     defaults = MOVES if row.exact else Declaration()
@@ -514,7 +508,7 @@ def _of_suite(
     extra = {n: p for n, p in inputs.items() if n not in base.inputs}
     if not extra:
         return base
-    oracle = Oracle(found, arguments, inputs, base.outputs)
+    oracle = _oracle(found, arguments, inputs, base.outputs)
     usual = {n: p.default for n, p in extra.items() if hasattr(p, "default")}
 
     def accept(problem: "Problem") -> "Mapping[str, Acceptance]":
@@ -728,10 +722,34 @@ class AtenForm(Form):
         self, operator: Operator, declaration: Declaration, where: str
     ) -> Callable[..., Any]:
         """Return the function that an operator's tensors and scalars are passed to."""
-        takes = self.overload.arguments
+        overload, given = self.overload, self.__wrapped__
+        takes = overload.arguments
         if not self._registered:
-            takes = taken(self.__wrapped__, takes)
-        return _Function(self, operator, takes)
+            takes = taken(given, takes)
+        signature = _signature(operator, takes, overload.out)
+        names = [name for name in operator.tensors if name in signature.parameters]
+        parameters = tensors_of(operator.inputs)
+
+        def call(*tensors: Any, **keywords: Any) -> Any:
+            passed = dict(zip(names, tensors, strict=False))
+            every = (*takes, *overload.out)
+            positional, named = packed(every, parameters, passed, keywords)
+            returned = given(*positional, **named)
+            if overload.out or overload.inplace:
+                return returned
+            results = first(returned, operator.outputs)
+            if not overload.is_view:
+                return results
+            # A view is what the schema declares; kernels that copy are judged alike.
+            several = isinstance(results, tuple | list)
+            parts = results if several else (results,)
+            made = tuple(x.clone() if hasattr(x, "clone") else x for x in parts)
+            return made if several else made[0]
+
+        update_wrapper(call, given, updated=())
+        call.__name__ = self.__name__
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
 
 
 def taken(
@@ -761,72 +779,35 @@ def taken(
     return tuple(made)
 
 
-class _Function:
-    """The function; its parameters are the operator's."""
+def _signature(
+    operator: Operator, arguments: Sequence[Argument], out: Sequence[Argument]
+) -> inspect.Signature:
+    """Return the operator's parameters that an implementation takes.
 
-    def __init__(
-        self, form: AtenForm, operator: Operator, arguments: tuple[Argument, ...]
-    ) -> None:
-        self.overload = form.overload
-        self.arguments = arguments
-        self.implementation = form.__wrapped__
-        self.__name__ = form.__name__
-        self.__module__ = str(getattr(form.__wrapped__, "__module__", ""))
-        self.__doc__ = getattr(form.__wrapped__, "__doc__", None)
-        self.__wrapped__ = form.__wrapped__
-        self._parameters = tensors_of(operator.inputs)
-        self._outputs = operator.outputs
-        self.__signature__ = self._signature(operator)
-        named = self.__signature__.parameters
-        self._tensors = [name for name in operator.tensors if name in named]
-
-    def _signature(self, operator: Operator) -> inspect.Signature:
-        """Return the operator's parameters that the implementation takes.
-
-        A tensor that the schema lets be None may be left out of a case.
-        """
-        kinds = inspect.Parameter
-        used = {name for a in self.arguments for name in a.parameters}
-        texts = [a.constant for a in self.arguments if isinstance(a.constant, str)]
-        used |= {name for text in texts for name in text.split(",")}
-        absent = {
-            name
-            for a in self.arguments
-            for name in a.parameters
-            if a.kind == "Optional[Tensor]"
-        }
-        made = []
-        for name, p in operator.inputs.items():
-            kind: Any = kinds.KEYWORD_ONLY
-            default: Any = kinds.empty
-            if isinstance(p, TensorParameter):
-                kind = kinds.POSITIONAL_OR_KEYWORD
-                default = None if name in absent and p.optional else kinds.empty
-            elif name in used:
-                default = operator.default_of(name)
-            if name in used:
-                made.append(kinds(name, kind, default=default))
-        outs = [name for target in self.overload.out for name in target.parameters]
-        made += [kinds(name, kinds.KEYWORD_ONLY) for name in outs]
-        made.sort(key=lambda p: p.kind)
-        return inspect.Signature(made)
-
-    def __call__(self, /, *tensors: Any, **keywords: Any) -> Any:
-        """Call the implementation as the dispatcher does."""
-        given = dict(zip(self._tensors, tensors, strict=False))
-        arguments = (*self.arguments, *self.overload.out)
-        positional, named = packed(arguments, self._parameters, given, keywords)
-        returned = self.implementation(*positional, **named)
-        if self.overload.out or self.overload.inplace:
-            return returned
-        results = first(returned, self._outputs)
-        if not self.overload.is_view:
-            return results
-        # A view is what the schema declares; kernels that copy are judged alike.
-        several = isinstance(results, tuple | list)
-        every = results if several else (results,)
-        made = tuple(x.clone() if hasattr(x, "clone") else x for x in every)
-        return made if several else made[0]
+    A tensor that the schema lets be None may be left out of a case.
+    """
+    kinds = inspect.Parameter
+    used = {name for a in arguments for name in a.parameters}
+    texts = [a.constant for a in arguments if isinstance(a.constant, str)]
+    used |= {name for text in texts for name in text.split(",")}
+    absent = {
+        name for a in arguments for name in a.parameters if a.kind == "Optional[Tensor]"
+    }
+    made = []
+    for name, p in operator.inputs.items():
+        kind: Any = kinds.KEYWORD_ONLY
+        default: Any = kinds.empty
+        if isinstance(p, TensorParameter):
+            kind = kinds.POSITIONAL_OR_KEYWORD
+            default = None if name in absent and p.optional else kinds.empty
+        elif name in used:
+            default = operator.default_of(name)
+        if name in used:
+            made.append(kinds(name, kind, default=default))
+    outs = [name for target in out for name in target.parameters]
+    made += [kinds(name, kinds.KEYWORD_ONLY) for name in outs]
+    made.sort(key=lambda p: p.kind)
+    return inspect.Signature(made)
 
 
 # Binding implementations to overloads by name.
@@ -838,7 +819,6 @@ def bound(
     *,
     name: str,
     module: str = "",
-    registered: bool = True,
     **claims: Any,
 ) -> BoundKernel:
     """Return an implementation of an overload as a kernel, registered nowhere.
@@ -848,8 +828,6 @@ def bound(
         given: the implementation, called as torch's dispatcher calls it.
         name: the kernel's.
         module: that bound it.
-        registered: whether the dispatcher calls it: it is then given every scalar of
-            the schema.
         claims: its declarations, besides those that the overload makes.
 
     Raises:
@@ -858,11 +836,10 @@ def bound(
     found = find(overload)
     return fit(
         found.operator,
-        form(found, given, registered=registered),
+        form(found, given, registered=True),
         {**found.claims, **claims},
         name=name,
         module=module,
-        line=0,
         top_level=True,
     )
 

@@ -2,14 +2,15 @@
 
 A claim says with its source how a kernel computes; a defect is a true finding, which
 no claim may hide. Both may hold for one device or all, and from one version up to
-another.
+another. `CLAIMS.md` and `DEFECTS.md` say them.
 """
 
+import ast
 import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,6 +19,7 @@ import torch
 
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.prose import entries
 from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
 
@@ -116,6 +118,48 @@ class Defect:
     until: str = ""
 
 
+def _kernels(items: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(items["Kernels"].split(", "))
+
+
+def _claimed(items: Mapping[str, str], part: str) -> tuple[str, Any]:
+    """Return the keyword and the value that a part of an entry gives."""
+    keyword, _, value = items[part].partition("=")
+    return keyword, ast.literal_eval(value)
+
+
+def _where(items: Mapping[str, str]) -> dict[str, str]:
+    """Return on which device and in which versions an entry holds."""
+    return {name: items.get(name.title(), "") for name in ("device", "since", "until")}
+
+
+def _claims(part: str) -> list[tuple[tuple[str, ...], Claim]]:
+    """Return what the page claims under a part, each with its kernels."""
+    return [
+        (_kernels(x), Claim(*_claimed(x, part), x["Source"], **_where(x)))
+        for x in entries("platform/CLAIMS.md")
+        if part in x
+    ]
+
+
+_CLAIMS: Final = _claims("Declares")
+_NARROW: Final = _claims("In 16 bits")
+DEFECTS: Final = tuple(
+    Defect(
+        contract,
+        _kernels(x),
+        x["Inputs"],
+        x["Evidence"],
+        excuse=(_claimed(x, "Excused by"),) if "Excused by" in x else (),
+        processor=x.get("Processor", ""),
+        **_where(x),
+    )
+    for x in entries("platform/DEFECTS.md")
+    for contract in x["Breaks"].split(", ")
+)
+"""True findings in torch; each is expected where kernels declare honestly."""
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One of the platform's own kernels.
@@ -153,26 +197,20 @@ class Implementation:
         return found
 
 
-def stored(source: str, *, device: str = "") -> Claim:
-    """Return the claim that intermediate results are stored in the data's format."""
-    return Claim("intermediates", "output", source, device=device)
-
-
 # By name, in order of definition.
 IMPLEMENTATIONS: Final[dict[str, Implementation]] = {}
 
 
 def implements(
-    operator: Operator,
-    *claims: Claim,
-    name: str = "",
-    devices: tuple[str, ...] = DEVICES,
+    operator: Operator, *, name: str = "", devices: tuple[str, ...] = DEVICES
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function among the platform's kernels; as a decorator, or called.
 
+    Where the page makes a claim of it in 16 bits, it is bound for float32 alone on that
+    device, and for each 16-bit format by a kernel of its own, named after both.
+
     Args:
         operator: what it computes.
-        claims: its declarations.
         name: the kernel's name; the function's own by default.
         devices: where it is bound.
 
@@ -182,14 +220,30 @@ def implements(
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         label = name or function.__name__
-        if label in IMPLEMENTATIONS:
-            raise BindingError(f"the platform has two kernels named {label!r}")
-        IMPLEMENTATIONS[label] = Implementation(
-            label, operator, function, claims, devices
-        )
+        own = tuple(claim for kernels, claim in _CLAIMS if label in kernels)
+        narrow = next((claim for names, claim in _NARROW if label in names), None)
+        if narrow is None:
+            _enter(Implementation(label, operator, function, own, devices))
+            return function
+        single = replace(narrow, keyword="dtypes", value="float32")
+        _enter(Implementation(label, operator, function, (*own, single), devices))
+        for dtype in SHORT:
+            formats = replace(single, value=dtype, device="")
+            sums = replace(narrow, value=narrow.value.format(dtype=dtype), device="")
+            claims, devices_of = (*own, formats, sums), (narrow.device,)
+            made = Implementation(
+                f"{label}_{dtype}", operator, function, claims, devices_of
+            )
+            _enter(made)
         return function
 
     return enter
+
+
+def _enter(made: Implementation) -> None:
+    if made.name in IMPLEMENTATIONS:
+        raise BindingError(f"the platform has two kernels named {made.name!r}")
+    IMPLEMENTATIONS[made.name] = made
 
 
 def namesakes(names: str, home: ModuleType) -> None:
@@ -230,46 +284,6 @@ def _in_float32(x: torch.Tensor | None) -> torch.Tensor | None:
     if x is None or x.dtype is torch.bool:
         return x
     return x.float() if x.is_floating_point() else x.long()
-
-
-def narrowing(
-    operator: Operator,
-    *claims: Claim,
-    accumulator: str,
-    source: str,
-    device: str,
-    name: str = "",
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a kernel whose sums are narrower for 16-bit formats on one device.
-
-    There it is bound for float32 alone, and for each 16-bit format by a kernel of its
-    own, named after both.
-
-    Args:
-        operator: what it computes.
-        claims: its other declarations.
-        accumulator: what 16-bit formats declare; "{dtype}" stands for the format.
-        source: what says so.
-        device: where that holds.
-        name: the kernel's name; the function's own by default.
-    """
-
-    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-        label = name or function.__name__
-        single = Claim("dtypes", "float32", source, device=device)
-        implements(operator, *claims, single, name=label)(function)
-        for dtype in SHORT:
-            implements(
-                operator,
-                *claims,
-                Claim("dtypes", dtype, source),
-                Claim("accumulator", accumulator.format(dtype=dtype), source),
-                name=f"{label}_{dtype}",
-                devices=(device,),
-            )(function)
-        return function
-
-    return enter
 
 
 def holds(entry: Claim | Defect, device: str, version: str) -> bool:

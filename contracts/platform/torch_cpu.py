@@ -1,4 +1,4 @@
-"""Torch's own kernels as declared for the CPU; `defects.py` lists what is found."""
+"""Torch's own kernels as declared for the CPU; `DEFECTS.md` lists what is found."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """Torch's own kernels as declared for NVIDIA's GPUs, under torch's default flags.
 
-Kernels whose names end in a flag's setting set it for the call. `defects.py` lists
+Kernels whose names end in a flag's setting set it for the call. `DEFECTS.md` lists
 what is found.
 """
 

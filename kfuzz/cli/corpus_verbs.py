@@ -19,7 +19,7 @@ from kfuzz.cli.settings import (
     shared,
     targets_argument,
 )
-from kfuzz.cli.streams import ExitCode, print_report, stopping
+from kfuzz.cli.streams import ExitCode, note, print_report, stopping
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.errors import NothingToRunError, UsageError, suggestion
 from kfuzz.core.event import Event, Exited, FindingSaved, Notice
@@ -265,7 +265,9 @@ def show(
 
         config = ReplayConfig(project.root, project.corpus, trusted=project.modules)
         with stopping() as stop:
-            stored = locate_stored(stored, config, stopped=stop.is_set)
+            stored, why = locate_stored(stored, config, stopped=stop.is_set)
+        if why:
+            note(f"no line: {why}")
     found = stored.finding
     shown = Shown(found.target.node_id, found, str(stored.path))
     proof = kept_proof(project.corpus, found.target.node_id)

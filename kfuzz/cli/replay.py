@@ -1,9 +1,9 @@
-"""kfuzz replay and kfuzz shrink: stored findings run again."""
+"""kfuzz replay, kfuzz shrink and kfuzz repair: stored findings run again."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
 from kfuzz.cli.streams import (
     ExitCode,
     consume,
+    note,
     print_each,
     print_report,
     report_stream,
@@ -25,6 +26,10 @@ from kfuzz.engine.config import ReplayConfig
 from kfuzz.report.json_report import problem_line
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.entry import FINDING
+
+if TYPE_CHECKING:
+    from kfuzz.engine.repair import Repair
+    from kfuzz.evaluation.locating import Draft
 
 _DeviceOption = Annotated[
     str | None, shared("device", "Default: where each finding was found.")
@@ -178,6 +183,81 @@ def shrink(
     ):
         consume(engine.shrink(stored, config, stop=stop), report.feed, stop)
         return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+
+
+def repair(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
+    max_time: Annotated[
+        str, shared("max-time", "For the search of each patch.")
+    ] = "30s",
+    apply: Annotated[
+        bool, option("--apply", "Write the patch to the file; else none is written.")
+    ] = False,
+    choose: Annotated[
+        int | None,
+        option("--choose", "Of several patches the one to apply.", settings.COUNT),
+    ] = None,
+    device: _DeviceOption = None,
+    corpus: CorpusOption = None,
+    trust: _TrustOption = False,
+    format: FormatOption = "text",
+) -> int:
+    """Look for a patch of one expression with which a finding's kernel passes.
+
+    For Triton kernels. What mends the smallest case in Triton's interpreter is held
+    against stored cases and 50 drawn ones, then searched; and nothing that `kfuzz
+    prove` proves of the kernel may be lost. Several patches that pass are all printed.
+    The corpus keeps them for reports.
+
+    Exit codes: 0 a patch passes, 1 none does, 2 usage, or nothing can be tried, 3
+    internal error, 5 the machine has no such device, 130 interrupted.
+    """
+    project = open_project(corpus)
+    stored = project.store().find(id)
+
+    from kfuzz.cli.run import events
+    from kfuzz.engine import repair as engine
+    from kfuzz.report import json_report
+
+    config = _config(project, trust, device=device)
+    with report_stream() as out, stopping() as stop:
+        made = engine.repaired(
+            stored, config, events, seconds=settings.duration(max_time), stop=stop,
+            report=note,
+        )  # fmt: skip
+        applied, problem = "", None
+        if apply and made.drafts and not stop.is_set():
+            try:
+                applied = engine.apply(_of_several(made, choose), project.root)
+            except UsageError as error:
+                problem = error  # what was found is printed all the same
+        if format == "json":
+            document = json_report.repair_document(made, applied=applied)
+            json_report.write({"interrupted": stop.is_set(), **document}, out)
+        else:
+            for line in json_report.repair_lines(made, project.options, applied):
+                print(line, file=out)
+    if problem is not None:
+        raise problem
+    if stop.is_set():
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if made.drafts else ExitCode.VIOLATION
+
+
+def _of_several(made: "Repair", number: int | None) -> "Draft":
+    """Return the patch to apply.
+
+    Raises:
+        UsageError: if there are several and none is chosen, or there is no such one.
+    """
+    count = len(made.drafts)
+    if number is None and count > 1:
+        fix = "read them, and choose one: --choose N"
+        raise UsageError(f"{count} patches pass", where="--apply", fix=fix)
+    if number is not None and number > count:
+        what = f"there is no patch {number}, {count} passed"
+        raise UsageError(what, where="--choose")
+    return made.drafts[(number or 1) - 1]
 
 
 def _config(project: Project, trust: bool, **more: Any) -> ReplayConfig:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from importlib import metadata
+from pathlib import Path
 from typing import ClassVar, Final
 
 from kfuzz.core.declaration import Declaration
@@ -308,6 +309,14 @@ class Explanation:
     complete: bool = True
 
 
+def relative(file: str, folder: Path) -> str:
+    """Return a path from a folder where it lies below that, else as it is."""
+    try:
+        return str(Path(file).resolve().relative_to(folder.resolve()))
+    except (OSError, ValueError):  # the folder may be gone
+        return file
+
+
 @dataclass(frozen=True)
 class Line:
     """The line of source that a finding comes from.
@@ -337,6 +346,32 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Patch:
+    """A change of source with which a finding's kernel passes all that was tried.
+
+    Attributes:
+        file: as of the finding's line.
+        line: where the change is, counted from 1.
+        diff: the change as a unified diff.
+        statement: what was tried with it, and what came of that.
+    """
+
+    HUNK: ClassVar = re.compile(
+        r"--- [^\n]+\n\+\+\+ [^\n]+\n@@ -(\d+)(?:,(\d+))? \+[\d,]+ @@\n"
+        r"((?:[-+ \\][^\n]*\n)+)"
+    )
+
+    file: str
+    line: int
+    diff: str
+    statement: str
+
+    def problem(self) -> str:
+        """Return what is wrong with the diff, "" if nothing is."""
+        return "" if self.HUNK.fullmatch(self.diff) else "no unified diff of one hunk"
+
+
+@dataclass(frozen=True)
 class Finding:
     """A violation as it is stored: one folder in the corpus.
 
@@ -361,9 +396,10 @@ class Finding:
         former: the ids that it had before it was shrunk further, oldest first.
         also: how else the same fault shows: each with the contract that it breaks.
         line: the line of source that it comes from; None where that is not known.
+        patches: changes with which its kernel passes, where these were looked for.
     """
 
-    UNSAID: ClassVar = ("first_errors", "mark", "also", "line")
+    UNSAID: ClassVar = ("first_errors", "mark", "also", "line", "patches")
 
     signature: Signature
     target: Target
@@ -384,6 +420,7 @@ class Finding:
     former: tuple[str, ...] = ()
     also: tuple[Signature, ...] = ()
     line: Line | None = None
+    patches: tuple[Patch, ...] = ()
 
     def __str__(self) -> str:
         """Return one line: what fails, its contract, state and id, then the values."""

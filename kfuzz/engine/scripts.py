@@ -87,6 +87,7 @@ def script(finding: Finding, target: str = "") -> str:
     values: dict[str, Any] = {
         "id": finding.id,
         "message": finding.failure.message,
+        "line": str(finding.line or ""),
         "codes": codes,
         "environment": backend.environment,
         "device": backend.torch_type,
@@ -441,7 +442,8 @@ def _script(finding: Finding, root: Path) -> str:
             raise _Unfit(why)
     backend, index = named(finding.device), tuple(failure.index)
     source = kernel_source(_read(root, target.file), target.name)
-    lines = ["import os", "from math import inf, nan", ""]
+    lines = [f"# Line {_in_comment(str(finding.line))}"] if finding.line else []
+    lines += ["import os", "from math import inf, nan", ""]
     lines += [f"os.environ[{k!r}] = {v!r}" for k, v in backend.environment.items()]
     lines += [] if "import torch" in source else ["import torch"]
     lines += ["", *source, "", ""]

@@ -10,11 +10,11 @@ import ast
 import inspect
 import linecache
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -189,14 +189,10 @@ class Edit:
     @contextmanager
     def made(self) -> Iterator[bool]:
         """Have the process run the changed function; whether it can."""
-        try:
-            made = ast.parse(self.text).body[0]
-        except SyntaxError:
+        new = self._new()
+        if new is None:
             yield False
             return
-        new: Any = made.value if isinstance(made, ast.Expr) else made
-        if isinstance(self.node, ast.stmt) and isinstance(new, ast.expr):
-            new = made
         for inner in ast.walk(new):
             ast.copy_location(inner, self.node)
         with self.code.kept():
@@ -210,12 +206,148 @@ class Edit:
                 self._set(self.node)
             yield possible
 
+    def patched(self, text: str) -> str | None:
+        """Return the text of the file with the change; None where that has no form.
+
+        Args:
+            text: of the file, as it is.
+        """
+        new, tree = self._new(), ast.parse(text)
+        old = next((n for n in ast.walk(tree) if _is_same_place(n, self.node)), None)
+        if new is None or old is None:
+            return None
+        wanted = ast.dump(_Replacing(old, new).visit(ast.parse(text)))
+        for made in _texts(text, old, new, self.text):
+            try:
+                if ast.dump(ast.parse(made)) == wanted:
+                    return made
+            except SyntaxError:
+                continue
+        return None
+
+    @property
+    def is_of_check(self) -> bool:
+        """Whether it changes what decides if the kernel raises."""
+        return any(
+            self.node in ast.walk(each.test)
+            for each in ast.walk(self.code.tree)
+            if isinstance(each, ast.Assert)
+            or (isinstance(each, ast.If) and any(map(_is_raise, ast.walk(each))))
+        )
+
+    def _new(self) -> Any:
+        """Return what takes the node's place; None where it is no Python."""
+        try:
+            made: Any = ast.parse(self.text).body[0]
+        except SyntaxError:
+            return None
+        is_expression = isinstance(made, ast.Expr) and isinstance(self.node, ast.expr)
+        return made.value if is_expression else made
+
     def _set(self, node: Any) -> None:
         name, at = self.place
         if at < 0:
             setattr(self.parent, name, node)
         else:
             getattr(self.parent, name)[at] = node
+
+
+# A change as text: as little as can be of what is written is written anew.
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts one node in the place of that which stands where another one does."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self._old, self._new = old, new
+
+    def visit(self, node: ast.AST) -> Any:
+        if _is_same_place(node, self._old):
+            return self._new
+        return self.generic_visit(node)
+
+
+def _span(node: Any) -> tuple[int, int, int, int]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _is_same_place(one: ast.AST, other: ast.AST) -> bool:
+    alike = type(one) is type(other) and hasattr(one, "lineno")
+    return alike and _span(one) == _span(other)
+
+
+def _is_raise(node: ast.AST) -> bool:
+    return isinstance(node, ast.Raise)
+
+
+def _texts(text: str, old: Any, new: Any, written: str) -> Iterator[str]:
+    """Yield texts with one node in the place of another, the shortest change first.
+
+    Args:
+        text: of the file.
+        old: a node of it.
+        new: what is to stand there.
+        written: the text of that.
+    """
+    content = text.encode()
+    starts = [0, *(match.end() for match in re.finditer(b"\n", content))]
+
+    def place(line: int, column: int) -> int:
+        return starts[line - 1] + column
+
+    def between(begin: int, end: int, made: str) -> str:
+        return (content[:begin] + made.encode() + content[end:]).decode()
+
+    old, new = _differing(old, new)
+    line, column, end_line, end_column = _span(old)
+    begin, end = place(line, column), place(end_line, end_column)
+    if isinstance(old, ast.Call) and isinstance(new, ast.Call):
+        last = max((_span(a)[2:] for a in (*old.args, *old.keywords)), default=None)
+        more = new.keywords[len(old.keywords) :]
+        if last and len(more) == 1:
+            yield between(place(*last), place(*last), f", {_text(more[0])}")
+    match old, new:
+        case (ast.BinOp(op=was, right=right), ast.BinOp(op=op)) | (
+            ast.Compare(ops=[was], comparators=[right]),
+            ast.Compare(ops=[op]),
+        ):
+            first = place(*_span(old.left)[2:])
+            second = place(*_span(right)[:2])
+            sign = content[first:second].decode()
+            yield between(first, second, sign.replace(_text_of(was), _text_of(op)))
+    segments = [
+        ast.get_source_segment(text, n)
+        for n in ast.walk(old)
+        if ast.dump(n) == ast.dump(new)
+    ]
+    segments.append(ast.get_source_segment(written, new))
+    for made in filter(None, segments):
+        yield between(begin, end, made)
+        yield between(begin, end, f"({made})")
+
+
+def _differing(old: Any, new: Any) -> tuple[Any, Any]:
+    """Return the least parts of two nodes that differ, with a place in the text."""
+    while type(old) is type(new):
+        pairs = zip(ast.iter_fields(old), ast.iter_fields(new), strict=True)
+        differ = [(a, b) for (_, a), (_, b) in pairs if _form(a) != _form(b)]
+        if len(differ) == 1 and isinstance(differ[0][0], list):
+            [(many, others)] = differ
+            if len(many) == len(others):
+                both = zip(many, others, strict=True)
+                differ = [(a, b) for a, b in both if _form(a) != _form(b)]
+        if len(differ) != 1 or not isinstance(differ[0][0], ast.expr | ast.keyword):
+            break
+        if not isinstance(differ[0][1], ast.expr | ast.keyword):
+            break
+        [(old, new)] = differ
+    return old, new
+
+
+def _form(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_form(each) for each in value]
+    return ast.dump(value) if isinstance(value, ast.AST) else value
 
 
 # Which functions there are, and what a call of them shows.
@@ -871,11 +1003,3 @@ def _text_of(op: ast.AST) -> str:
             .rpartition(" ")[0]
         )
     return _text(made).split()[1]
-
-
-def relative(file: str, root: Path) -> str:
-    """Return a source file below a folder as a path from it, else as it is."""
-    try:
-        return str(Path(file).resolve().relative_to(root.resolve()))
-    except (OSError, ValueError):
-        return file

@@ -11,8 +11,10 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
@@ -20,12 +22,14 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Line
+from kfuzz.core.finding import Line, relative
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Failure, Kind, Signature
 from kfuzz.evaluation.calling import unsupported_because
-from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, relative, traced
+from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, traced
 from kfuzz.evaluation.evaluator import Evaluator
+from kfuzz.numerics.accumulation import as_integers
+from kfuzz.targets.cuda_source import CudaSource
 
 # Kinds that one call does not show.
 _LATER: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
@@ -46,6 +50,42 @@ _NEARLY: Final = 0.5
 _SORTING: Final = 0.25
 # What costs so much more than the least that mends it is not tried.
 _MARGIN: Final = 0.6
+# Of changes that come to the same the shortest is taken that costs so much more.
+_FORM: Final = 0.25
+NEIGHBOURS: Final = 50
+"""Cases of either outcome that a patch is held against."""
+
+
+class Draft(NamedTuple):
+    """A change that lets every case pass that it was held against.
+
+    Attributes:
+        line: where it is, and what shows that.
+        path: of the file.
+        before: its text.
+        after: the same with the change.
+        cases: how many cases.
+    """
+
+    line: Line
+    path: str
+    before: str
+    after: str
+    cases: int
+
+
+class Located(NamedTuple):
+    """What came of looking for a line.
+
+    Attributes:
+        line: the line, None where none was found.
+        drafts: changes that mend it, where these were asked for.
+        why: why no change was tried, "" where some were.
+    """
+
+    line: Line | None = None
+    drafts: tuple[Draft, ...] = ()
+    why: str = ""
 
 
 class Overdue(BaseException):
@@ -76,6 +116,7 @@ class _Cases:
 
     Attributes:
         cut_short: whether a call was ended in the middle.
+        left: a hash of what the last call left, "" where that is not known.
     """
 
     def __init__(self, evaluator: Evaluator, classes: Collection[str], deep: bool):
@@ -86,6 +127,7 @@ class _Cases:
         self._seconds: dict[int, float] = {}
         self._held: list[Case] = []
         self.cut_short = False
+        self.left = ""
 
     def first(self, case: Case) -> tuple[bool | None, Failure | None]:
         """Return what the kernel as it is does on a case, as `passes`."""
@@ -121,6 +163,8 @@ class _Cases:
         base = caller.run(derived, expected, poison_of(derived.case))
         if unsupported_because(base):
             return None, None
+        bits = (as_integers(output).numpy() for output in base.outputs.values())
+        self.left = sha256(b"".join(each.tobytes() for each in bits)).hexdigest()
         evidence = replace(evidence, runs={Probe.BASE: base})
         _, failure = judge(evidence, self._classes)
         if failure is not None:
@@ -145,6 +189,7 @@ class Locating:
         nearly: those with which the minimum does, each with the share of failing cases
             that do, times that of the others.
         complete: whether all that were to be tried were.
+        why: why none was, "" where some were.
     """
 
     def __init__(self, evaluator: Evaluator, signature: Signature, root: Path) -> None:
@@ -157,6 +202,9 @@ class Locating:
         self._failing: list[Case] = []
         self._passing: list[Case] = []
         self._failure: Failure | None = None
+        self._rest: Iterator[Case] = iter(())
+        self._used: list[Case] = []
+        self.why = ""
         self.codes: list[Code] = []
         self.tried = 0
         self.fixes: list[Edit] = []
@@ -172,15 +220,20 @@ class Locating:
         """
         self.codes = codes_of(self._evaluator.kernel.function)
         if not any(code.jit for code in self.codes):
+            self.why = "it runs no Triton kernel whose source is at hand"
+            globals_ = getattr(self._evaluator.kernel.function, "__globals__", {})
+            if any(isinstance(held, CudaSource) for held in globals_.values()):
+                self.why = "of kernels in CUDA C++ no line is looked for"
             return None
         with traced(self.codes):
             outcome, self._failure = self._cases.first(cases[0])
             if outcome is not False:
+                self.why = "it does not show in Triton's interpreter"
                 return None
             self._failing = [cases[0]]
             began = time.monotonic()
             sorting = began + _SORTING * max(deadline - began, 0.0)
-            rest = iter(cases[1:])
+            rest = self._rest = iter(cases[1:])
             for case in rest:
                 self._sort(case)
                 if self._is_full() or time.monotonic() >= sorting:
@@ -189,6 +242,44 @@ class Locating:
         self._try(edits_of(self.codes, of_memory=of_memory), deadline)
         self._separate(rest, deadline)
         return self._named()
+
+    def drafts(self, deadline: float) -> tuple[Draft, ...]:
+        """Return changes that mend it, after `line`, the least first.
+
+        Each is held against further cases, `NEIGHBOURS` in all where there are so many
+        within the time. Of those at a line that leave the same bits there is one.
+
+        Args:
+            deadline: `time.monotonic()` at which to stop.
+        """
+        left = {edit: "" for edit in self.fixes if not edit.is_of_check}
+        known, held = [*self._failing, *self._passing], 0
+        for case in chain(known, self._used, self._rest):
+            if held >= NEIGHBOURS or not left or time.monotonic() >= deadline:
+                break
+            if held >= len(known):
+                outcome, failure = self._cases.first(case)
+                if outcome is not True and not self._is_alike(failure):
+                    continue
+            held += 1
+            left = {
+                edit: before + self._cases.left
+                for edit, before in left.items()
+                if self._mends(edit, case)
+            }
+        made: dict[tuple[object, ...], Draft] = {}
+        least: dict[tuple[object, ...], float] = {}
+        for edit, bits in left.items():
+            before = "".join(linecache.getlines(edit.code.file))
+            if (after := edit.patched(before)) is None:
+                continue
+            alike = edit.code.file, edit.line, bits
+            worse = edit.cost > least.setdefault(alike, edit.cost) + _FORM
+            other = made.get(alike)
+            if other is None or not (worse or len(after) >= len(other.after)):
+                line = self._line(edit, f"{edit.words}, it passes", certain=False)
+                made[alike] = Draft(line, edit.code.file, before, after, held)
+        return tuple(made.values())
 
     @property
     def lines(self) -> list[int]:
@@ -207,10 +298,18 @@ class Locating:
         outcome, failure = self._cases.first(case)
         if outcome is True and len(self._passing) < MOST_PASSING:
             self._passing.append(case)
-        elif failure is not None and len(self._failing) <= MOST_FAILING:
-            alike = failure.signature(self._signature.kernel).symptom
-            if alike == self._signature.symptom:
-                self._failing.append(case)
+        elif self._is_alike(failure) and len(self._failing) <= MOST_FAILING:
+            self._failing.append(case)
+
+    def _is_alike(self, failure: Failure | None) -> bool:
+        if failure is None:
+            return False
+        alike = failure.signature(self._signature.kernel)
+        return alike.symptom == self._signature.symptom
+
+    def _mends(self, edit: Edit, case: Case) -> bool:
+        with edit.made() as possible:
+            return possible and self._cases.passes(case)
 
     def _try(self, edits: Sequence[Edit], deadline: float) -> None:
         minimum, *others = self._failing
@@ -249,13 +348,10 @@ class Locating:
             case = next(cases, None)
             if case is None or time.monotonic() >= deadline:
                 return
+            self._used.append(case)
             if self._cases.first(case)[0] is None:
                 continue
-            kept = []
-            for edit in self.fixes:
-                with edit.made():
-                    if self._cases.passes(case):
-                        kept.append(edit)
+            kept = [edit for edit in self.fixes if self._mends(edit, case)]
             self.fixes = kept or self.fixes
 
     def _named(self) -> Line | None:

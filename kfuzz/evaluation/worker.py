@@ -85,13 +85,16 @@ class Worker:
         return {"observed": observed, "spent": evaluator.spent}
 
     def locate(
-        self, cases: list[Case], signature: Signature, seconds: float, root: str
-    ) -> Reply:
-        """Find the line that a failure of the first case comes from."""
-        from kfuzz.evaluation.locating import Locating  # seldom needed
+        self, cases: list[Case], signature: Signature, seconds: float, root: str,
+        repair: bool,
+    ) -> Reply:  # fmt: skip
+        """Find the line that a failure of the first case comes from, and mend it."""
+        from kfuzz.evaluation.locating import Located, Locating  # seldom needed
 
+        end = time.monotonic() + seconds
         made = Locating(self._need(), signature, Path(root))
-        return {"line": made.line(cases, time.monotonic() + seconds)}
+        line = made.line(cases, end)
+        return {"located": Located(line, made.drafts(end) if repair else (), made.why)}
 
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""

@@ -19,7 +19,7 @@ from typing import Final
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import Explanation, Finding, Line, Target
+from kfuzz.core.finding import Explanation, Finding, Line, Patch, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, Access, ErrorMap, Failure, Feature, Kind, State
 from kfuzz.execution.device.backends import named
@@ -119,6 +119,11 @@ def line_lines(line: Line | None) -> tuple[str, ...]:
     caret = " " * max(line.column - before, 0) + "^"
     place, _, evidence = one_line(str(line)).partition(": ")
     return (f"{place}:", f"  {plain(source)}", f"  {caret}", evidence)
+
+
+def patch_lines(patch: Patch) -> tuple[str, ...]:
+    """Return a patch: what was tried with it, and the diff."""
+    return one_line(patch.statement), *map(plain, patch.diff.splitlines())
 
 
 # Where a kernel stands: file and line, as editors open them, and its packages.
@@ -385,7 +390,7 @@ def view(shown: Shown, options: str = "", *, root: Path | None = None) -> Findin
             part for part in _parts(shown, state.words, target, options) if part.lines
         ),
         errors=_errors(finding),
-        replay=f"kfuzz replay {finding.id}{target}{options}",
+        replay=finding.operator and f"kfuzz replay {finding.id}{target}{options}",
     )
 
 
@@ -480,6 +485,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     cause = _cause(rest, finding.explanation, finding.case)
     yield _list("cause", cause, Depth.SHORT)
     yield Part("line", line_lines(finding.line), Form.DRAWING, Depth.SHORT)
+    patches = tuple(line for patch in finding.patches for line in patch_lines(patch))
+    yield Part("patch", patches, Form.DRAWING)
     yield _fact("hint", gpu_hint(finding), Depth.SHORT)
     yield _fact("contract", titled(signature.contract), Depth.SHORT)
     also = [f"{s.summary} ({s.contract})" for s in finding.also]
@@ -508,12 +515,15 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     )
     history = [f"{c.when} {c.state} {c.note}" for c in finding.history]
     yield _list("history", history, folded=True)
-    commands = (
+    commands = [
         f"kfuzz replay {named}",
         f"kfuzz replay {named} --script repro.py",
         f"kfuzz shrink {named}",
-    )
-    yield Part("next", commands, folded=True)
+    ]
+    if finding.line is not None:
+        commands.append(f"kfuzz repair {finding.id}{options}")
+    # What was seen in a program is no case of a bound kernel.
+    yield _list("next", commands if finding.operator else [], folded=True)
 
 
 def measured(failure: Failure) -> tuple[str, str, str]:
@@ -555,6 +565,8 @@ def _status(finding: Finding, words: str) -> str:
     runs = _RUNS.search(notes[-1]) if notes else None
     if runs is not None:
         words = words.replace("in fresh processes", f"({runs[0]})")
+    if not finding.operator:
+        return "seen in a program's own launch"
     before, now = finding.first.elements, finding.input_elements
     made = finding.reduction
     if made is not None and before != now:

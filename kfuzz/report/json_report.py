@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kfuzz.contracts import glossary
 from kfuzz.contracts.language import Contract
@@ -17,12 +17,16 @@ from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished, Ker
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 from kfuzz.engine.config import ReplayResult
+from kfuzz.report.finding_view import line_lines, patch_lines
 from kfuzz.report.promises import promise
 from kfuzz.report.tables import Gathered
 from kfuzz.report.text import counted, one_line, shown_path, table
 from kfuzz.store import files
 from kfuzz.store.corpus import Problem, Stored
 from kfuzz.store.maintenance import Deed, Did
+
+if TYPE_CHECKING:
+    from kfuzz.engine.repair import Repair
 
 FORMAT: Final = 1
 
@@ -100,6 +104,46 @@ def finding_document(stored: Stored) -> Document:
         "kernel": finding.target.node_id,
         "finding": encode(finding),
     }
+
+
+def repair_document(made: "Repair", *, applied: str) -> Document:
+    """Return the document of `kfuzz repair`."""
+    finding = made.stored.finding
+    return {
+        **finding_summary(finding, made.stored.path),
+        "patches": list(map(asdict, finding.patches if made.drafts else ())),
+        "rejected": list(map(asdict, made.rejected)),
+        "why": made.why or None,
+        "applied": applied or None,
+    }
+
+
+def repair_lines(made: "Repair", options: str, applied: str) -> list[str]:
+    """Return what came of a repair.
+
+    Args:
+        made: what came of it.
+        options: what the command printed needs to find the corpus.
+        applied: the file that was written, "" where none was.
+    """
+    finding, count = made.stored.finding, len(made.drafts)
+    lines = [f"{finding.id}: {one_line(finding.summary)}", *line_lines(finding.line)]
+    for number, patch in enumerate(finding.patches if count else (), 1):
+        head = f"patch {number} of {count}: " if count > 1 else "patch: "
+        statement, *diff = patch_lines(patch)
+        lines += ["", head + statement, *diff]
+    if made.rejected:
+        lines.append("")
+    for patch in made.rejected:
+        place = f"{one_line(patch.file)}:{patch.line}"
+        lines.append(f"rejected: a change at {place}: {one_line(patch.statement)}")
+    command = f"kfuzz repair {finding.id}{options} --apply"
+    if applied:
+        return [*lines, "", f"written to {one_line(applied)}"]
+    if not count:
+        return [*lines, "", f"no patch: {made.why}"]
+    choice = " --choose N" if count > 1 else ""
+    return [*lines, "", f"nothing was written; to do so: {command}{choice}"]
 
 
 def replay_document(

@@ -8,7 +8,7 @@ part that holds the first place and j is 2^p + 1, which is stored as 2^p: the re
 0. Where parts are added to the stored result, it is 0 for all j outside the last part.
 Either way the lesser share of the places j is one part's.
 
-Needs a GPU; the greatest number found is `PARTS` of contracts/platform/products.py.
+Needs a GPU; contracts/platform/CLAIMS.md declares the greatest number found.
 """
 
 from typing import Final

@@ -15,6 +15,7 @@ RUNS = {
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "late_faults": "--only scan_columns_256 scan_correct --seconds 5",
+    "launch_peers": "",
     "launches": "--cases 2 --only triton_softmax",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",

@@ -18,8 +18,8 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.operators import relu
 from kfuzz.contracts.platform import torch_cpu, torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.platform.defects import DEFECTS
 from kfuzz.contracts.platform.table import (
+    DEFECTS,
     DEVICES,
     IMPLEMENTATIONS,
     PROCESSORS,
@@ -359,7 +359,7 @@ ON_CPU: Final = [d for d in DEFECTS if d.device != "cuda"]
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", ON_CPU, ids=lambda d: f"{d.contract} {d.kernels[0]}")
 def test_a_listed_defect_is_still_there(defect: Defect) -> None:
-    """If it is gone, it was mended: give the entry an `until`."""
+    """If it is gone, it was mended: give the entry an "Until"."""
     key = (defect.contract, defect.kernels[0], *filter(None, [defect.processor]))
     shown = SHOWN[key]()
     capable = torch.backends.cpu.get_cpu_capability() == "AVX512"

@@ -64,3 +64,41 @@ def test_one_is_located_later_and_torch_code_never(project: Project) -> None:
         assert told.returncode == 0, told.stderr
         line = json.loads(told.stdout)["line"]
         assert (line is not None) == found, line
+        assert ("no line: it runs no Triton kernel" in told.stderr) != found
+
+
+@pytest.mark.slow
+def test_a_patch_is_found_and_written_when_asked_for(project: Project) -> None:
+    text = HEADER + TRITON
+    file = project.write("kernels.py", text)
+    words = ("--device", "interpret", "--max-findings", "1", "--no-locate")
+    assert project.run("kernels.py", *words, cases=20).code == 1
+    [stored] = project.findings()
+    told = project.kfuzz("repair", stored["id"], "--max-time", "5s", "--format", "json")
+    assert told.returncode == 0, told.stderr
+    document = json.loads(told.stdout)
+    assert document["applied"] is None
+    assert file.read_text() == text
+    [patch] = document["patches"]
+    assert f"-{FAULT}\n" in patch["diff"]
+    assert ", 0 findings, " in patch["statement"]
+    [stored] = project.findings()
+    assert stored["patches"] == document["patches"]
+    told = project.kfuzz("repair", stored["id"], "--max-time", "5s", "--apply")
+    assert told.returncode == 0, told.stderr
+    assert file.read_text() != text
+    assert "part = tl.where(part < 0, part, part)" not in file.read_text()
+    assert project.run("kernels.py", *words, cases=60).code == 0
+
+
+@pytest.mark.slow
+def test_what_cannot_be_repaired_is_said(project: Project) -> None:
+    file = project.write("other.py", HEADER + WRONG)
+    assert project.run("other.py", "--max-findings", "1", cases=60).code == 1
+    [stored] = project.findings()
+    before = file.read_text()
+    for id, words in ((stored["id"], "no Triton kernel"), ("nothing", "nothing")):
+        told = project.kfuzz("repair", id, "--apply")
+        assert told.returncode == 2, told.stdout
+        assert words in told.stderr
+    assert file.read_text() == before

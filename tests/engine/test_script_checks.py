@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.finding import Target
+from kfuzz.core.finding import Line, Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
 from kfuzz.engine.scripts import script
@@ -212,6 +212,7 @@ def foreign(kind: Kind, text: str, *, message: str, out: bool) -> str:
         failure=failure,
         declaration=claims,
         target=Target(text, text),
+        line=Line(text, 41, True, text, 0, text),
     )
     return script(made)
 

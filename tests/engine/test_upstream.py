@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.finding import Finding, Target
+from kfuzz.core.finding import Finding, Line, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.scripts import MAX_LINES, kernel_source, upstream
@@ -68,7 +68,9 @@ def made(folder: Path, off: float, **changes: Any) -> Finding:
 def test_it_fails_until_the_kernel_is_mended(
     tmp_path: Path, off: float, code: int
 ) -> None:
-    text = upstream(made(tmp_path, off), tmp_path)
+    line = Line("mine.py", 16, True, "with `x` for `y`,\nit passes", 4, "")
+    text = upstream(made(tmp_path, off, line=line), tmp_path)
+    assert "# Line mine.py:16 (certain): with `x` for `y`,\\nit passes\n" in text
     assert "kfuzz" not in text
     source = kernel_source((tmp_path / "mine.py").read_text(), "mine")
     assert len(text.splitlines()) - len(source) <= MAX_LINES

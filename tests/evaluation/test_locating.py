@@ -124,6 +124,40 @@ def test_the_faulty_line_is_named(fault: str, tmp_path: Path) -> None:
     assert "pass" in line.evidence
 
 
+OTHER = """
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+{held}
+
+@kfuzz.kernel(ops.sum)
+def total(x, dim):
+    return x.sum(dim) + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        ("", "it runs no Triton kernel"),
+        ('MODULE = kfuzz.cuda_source("__global__ void f() {}")', "in CUDA C++ no line"),
+    ],
+)
+def test_of_other_kernels_no_line_is_looked_for(
+    held: str, why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "kernels.py"
+    file.write_text(OTHER.replace("{held}", held), encoding="utf-8")
+    kernel = load(Source(file=file, only=("total",)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    signature = Failure("K-VAL-01", Kind.VALUE, "").signature("total")
+    made = Locating(evaluator, signature, tmp_path)
+    case = evaluator.pin(drawn(kernel)[0])
+    assert made.line([case], time.monotonic() + 60.0) is None
+    assert why in made.why
+
+
 def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:
     line, fails = located(tmp_path, "total", KERNELS)
     assert not fails

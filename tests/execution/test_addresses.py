@@ -89,6 +89,21 @@ def test_an_unmasked_load_is_seen_though_its_values_are_unused() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("programs", [1, 16])
+def test_what_lies_beside_is_no_part_of_an_argument(programs: int) -> None:
+    def call(x: Tensor) -> Tensor:
+        n = 4 * programs - 1
+        memory = torch.zeros(2 * n).numpy()
+        y, beside = torch.from_numpy(memory[:n]), torch.from_numpy(memory[n:])
+        assert beside.data_ptr() == y.data_ptr() + 4 * n
+        kernels.load_all[(programs,)](y, beside, n, BLOCK=4)
+        return x.clone()
+
+    (found,) = run(call, vector(5)).accesses
+    assert (found.access, found.where, found.distance) == ("load", "after", 1)
+    assert found.count == 1
+
+
 @pytest.mark.parametrize(
     ("kernel", "access"), [("store_all", "store"), ("add_all", "atomic")]
 )

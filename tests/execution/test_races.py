@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from kfuzz.core.recipe import Case, TensorSpec
@@ -114,6 +116,35 @@ def differs(pair: Pair, order: dict[str, Any]) -> bool:
             return False
     one, other = (x.reshape(-1).numpy().view(np.uint8) for x in results)
     return not np.array_equal(one, other)
+
+
+@triton.jit
+def _polls(x, y, state, n, MODIFIER: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    at = program * BLOCK + tl.arange(0, BLOCK)
+    if program == 0:
+        tl.store(state + 1, tl.load(x) * 2)
+        tl.store(state, 1.0)
+    else:
+        while tl.load(state, cache_modifier=MODIFIER) == 0:
+            pass
+    value = tl.load(x + at, mask=at < n) + tl.load(state + 1)
+    tl.store(y + at, value, mask=at < n)
+
+
+def test_a_load_that_no_cache_may_serve_orders_what_follows_it() -> None:
+    def make(race: bool) -> Callable[..., Tensor]:
+        def call(x: Tensor) -> Tensor:
+            y, state = torch.empty_like(x), x.new_zeros(2)
+            modifier = "" if race else ".cv"
+            _polls[(5,)](x, y, state, len(x), MODIFIER=modifier, BLOCK=8)
+            return y
+
+        return call
+
+    pair = Pair(make, lambda x: x + 2 * x[0], PAIRS["flag_plain"].inputs)
+    assert {a.where for a in run(pair, race=True).accesses} == {"race"}
+    assert run(pair, race=False).accesses == ()
 
 
 class Place(NamedTuple):

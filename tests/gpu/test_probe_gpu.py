@@ -37,11 +37,9 @@ def probed(
         dtypes=dtypes, max_time=80.0,
     )  # fmt: skip
     told = [str(event)[:400] for event in probing.events(stop=threading.Event())]
-    console = readings.console(sys.stdout)
-    readings.print_readings(probing.kernels, console, verbose=True)
-    for line in told:
-        if "Notice" in line or "Finding" in line:
-            console.print(line)
+    lines = [*readings.reading_lines(probing.kernels, verbose=True)]
+    lines += [line for line in told if "Notice" in line or "Finding" in line]
+    sys.stdout.write("\n".join(lines))
     return probing.kernels
 
 

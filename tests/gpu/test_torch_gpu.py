@@ -8,7 +8,7 @@ import torch
 
 from kfuzz.contracts.platform import torch_cuda
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import DEFECTS
 from kfuzz.core.event import KernelFinished
 from tests.helpers.listed import is_listed
 from tests.helpers.searches import searched

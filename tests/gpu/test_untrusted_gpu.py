@@ -46,7 +46,7 @@ def x() -> torch.Tensor:
 
 
 def assert_honest(box: Sandbox) -> None:
-    called = box.call([x()], {})
+    called = box.call([x()])
     assert called.returned is not None, (called, box.containment)
     assert called.returned.value.device == torch.device(DEVICE)
     assert torch.equal(called.returned.value, torch.relu(x()))
@@ -65,7 +65,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
         assert_honest(box)
         for measure in box.containment.measures:  # for whoever runs this with -s
             sys.stdout.write(f"{measure.held} {measure.name}: {measure.text}\n")
-        again = box.call([x() * 2], {})
+        again = box.call([x() * 2])
         assert again.returned is not None, again
         assert any("relu_kernel" in name for name in again.returned.words["kernels"]), (
             again
@@ -75,8 +75,8 @@ def test_an_honest_kernel_answers_however_it_is_contained(
 def test_work_on_another_stream_is_late_unless_it_is_joined(zygote: Zygote) -> None:
     for build, late in (("late", True), ("joined", False)):
         with sandbox(zygote, build) as box:
-            box.call([x()], {})  # creating a stream takes longer than a kernel
-            called = box.call([x()], {})
+            box.call([x()])  # creating a stream takes longer than a kernel
+            called = box.call([x()])
             assert called.returned is not None, called
             assert called.returned.late is late, build
 
@@ -84,7 +84,7 @@ def test_work_on_another_stream_is_late_unless_it_is_joined(zygote: Zygote) -> N
 def test_an_endless_kernel_is_a_hang_and_the_device_goes_on(zygote: Zygote) -> None:
     limits = replace(LIMITS, first_seconds=10.0)
     with sandbox(zygote, "endless", limits=limits) as box:
-        called = box.call([x()], {})
+        called = box.call([x()])
         assert called.ended is not None, called
         assert called.ended.end is End.HANG
     with sandbox(zygote, "honest") as box:
@@ -93,7 +93,7 @@ def test_an_endless_kernel_is_a_hang_and_the_device_goes_on(zygote: Zygote) -> N
 
 def test_memory_of_the_device_that_runs_out_is_given_back(zygote: Zygote) -> None:
     with sandbox(zygote, "greedy") as box:
-        called = box.call([x()], {})
+        called = box.call([x()])
         assert called.raised is not None, called
         assert called.raised.memory, called
     torch.empty(1 << 30, dtype=torch.uint8, device=DEVICE)

@@ -18,7 +18,8 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Observed
-from kfuzz.features.lab.probe.sums import Subject, least_normal, precision, rounded
+from kfuzz.features.lab.probe.sums import Subject, rounded
+from kfuzz.numerics.formats import FORMATS
 from tests.helpers.scaled_product import scaled_matmul
 
 Adder = Callable[[Sequence[float]], float]
@@ -183,7 +184,7 @@ class Machine:
         return self._kept(rounds(value), self.stored)
 
     def _kept(self, value: float, dtype: str) -> float:
-        return 0.0 if self.flush and abs(value) < least_normal(dtype) else value
+        return 0.0 if self.flush and abs(value) < FORMATS[dtype].min_normal else value
 
 
 def tf32(value: float, *, cut: bool = False) -> float:
@@ -199,11 +200,11 @@ def drawn(dtype: str, seed: int = 3) -> Callable[[float], float]:
     generator = random.Random(seed)
 
     def store(value: float) -> float:
-        below = truncated(value, precision(dtype))
+        below = truncated(value, FORMATS[dtype].precision)
         if below == value:
             return value
         step = math.copysign(
-            math.ldexp(1.0, math.frexp(value)[1] - precision(dtype)), value
+            math.ldexp(1.0, math.frexp(value)[1] - FORMATS[dtype].precision), value
         )
         return below + step * (generator.random() < (value - below) / step)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kfuzz
-from kfuzz.features.monitor.counts import Counts
+from kfuzz.features.monitor.runtime import Counts
 
 SECONDS = 90.0
 

@@ -15,7 +15,7 @@ import torch
 
 from kfuzz.contracts.platform import torch_cpu
 from kfuzz.contracts.platform.catalogue import kernels
-from kfuzz.contracts.platform.defects import DEFECTS
+from kfuzz.contracts.platform.table import DEFECTS
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.event import FindingSaved, KernelFinished, Notice
 from kfuzz.core.finding import Finding

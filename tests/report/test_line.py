@@ -4,8 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kfuzz.core.codec import decode, encode
-from kfuzz.core.finding import Finding, Line
+from kfuzz.core.errors import DecodeError
+from kfuzz.core.finding import Finding, Line, Patch
 from kfuzz.report.finding_view import Depth, finding_lines, finding_page, view
 from kfuzz.report.json_report import finding_summary
 from kfuzz.report.kinds import html, junit, markdown, sarif
@@ -18,6 +21,13 @@ LINE = Line(
     column=11, source="    mask = i <= m",
 )  # fmt: skip
 FOUND = finding(line=LINE)
+PATCH = Patch(
+    "kernels/mine.py", 41,
+    "--- a/kernels/mine.py\n+++ b/kernels/mine.py\n@@ -40,3 +40,3 @@\n"
+    "     i = lanes()\n-    mask = i <= m\n+    mask = i < m\n     store(i)\n",
+    "with this change: 90 cases, 0 findings; it is not a review",
+)  # fmt: skip
+MENDED = replace(FOUND, patches=(PATCH,))
 BLOCK = [
     "  line",
     "    kernels/mine.py:41 (certain):",
@@ -47,6 +57,7 @@ def test_every_report_has_it() -> None:
     run = gathered(FOUND)
     for text in (junit.document(run), markdown.document(run), html.document(run)):
         assert "kernels/mine.py:41 (certain):" in text
+    assert "; line kernels/mine.py:41" in junit.document(run)
     (result,) = json.loads(sarif.document(run))["runs"][0]["results"]
     (place,) = result["locations"]
     assert place["physicalLocation"] == {
@@ -64,6 +75,39 @@ def test_a_line_outside_the_project_is_no_place_in_it() -> None:
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "kernels/mine.py"
     assert place.get("region", {}).get("startLine") != 41
+
+
+def test_a_patch_is_shown_where_there_is_room_and_a_fix_in_sarif() -> None:
+    page = finding_page(view(Shown("mine.py::softmax", MENDED, "")))
+    assert "  -    mask = i <= m" in page
+    assert f"  {PATCH.statement}" in page
+    assert "mask = i &lt; m" in html.document(gathered(MENDED))
+    (result,) = json.loads(sarif.document(gathered(MENDED)))["runs"][0]["results"]
+    [fix] = result["fixes"]
+    [change] = fix["artifactChanges"]
+    assert change["artifactLocation"]["uri"] == "kernels/mine.py"
+    assert change["replacements"] == [
+        {
+            "deletedRegion": {
+                "startLine": 40, "startColumn": 1, "endLine": 43, "endColumn": 1
+            },
+            "insertedContent": {
+                "text": "    i = lanes()\n    mask = i < m\n    store(i)\n"
+            },
+        }
+    ]  # fmt: skip
+    elsewhere = replace(MENDED, patches=(replace(PATCH, file="/elsewhere/mine.py"),))
+    (result,) = json.loads(sarif.document(gathered(elsewhere)))["runs"][0]["results"]
+    assert "fixes" not in result
+
+
+@pytest.mark.parametrize("diff", ["", "no diff\n", PATCH.diff + "@@ -1 +1 @@\n"])
+def test_a_strangers_patch_that_is_none_is_not_read(diff: str) -> None:
+    assert decode(Finding, encode(MENDED)) == MENDED
+    stored = encode(MENDED)
+    stored["patches"][0]["diff"] = diff
+    with pytest.raises(DecodeError, match="no unified diff"):
+        decode(Finding, stored)
 
 
 def test_findings_stored_without_one_are_read_and_show_none() -> None:

@@ -14,8 +14,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.gradients.operators import RULES
-from kfuzz.contracts.platform.defects import DEFECTS
-from kfuzz.contracts.platform.table import excuses
+from kfuzz.contracts.platform.table import DEFECTS, excuses
 from kfuzz.contracts.witnesses.planted.base import Base, odd, unpacked
 from kfuzz.contracts.witnesses.planted.catalogue import declared
 from kfuzz.contracts.witnesses.witness import Witness

@@ -5,7 +5,7 @@ does not show there has no line.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.event import Event, FindingSaved
-from kfuzz.core.finding import Finding, Line
+from kfuzz.core.finding import Finding, Line, Patch
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILING
+from kfuzz.core.verdict import ATTRIBUTED, FAILING
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.confirm import is_by_chance
 from kfuzz.engine.replay import locate as load_kernel
@@ -24,6 +24,7 @@ from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for
+from kfuzz.evaluation.locating import Located
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.targets.load import LoadedKernel
 
@@ -34,22 +35,35 @@ LONG_SECONDS: Final = 180.0
 # Drawn beside the minimum: the most elements of a tensor, and how many of each.
 _DRAWN: Final = (1 << 12, 1 << 8, 1 << 6)
 _EACH: Final = 50
-_INTERPRET: Final = "interpret"
+INTERPRET: Final = "interpret"
 
 
 def is_locatable(finding: Finding) -> bool:
     """Whether a line may be found for a finding as it stands."""
-    if finding.line is not None or finding.case.large or not finding.case.pinned:
+    if finding.line is not None or finding.state not in FAILING:
         return False
-    if is_by_chance(finding.signature) or finding.signature.kind in ENDS_CHILD:
-        return False
-    return finding.state in FAILING and not finding.target.reference
+    return not unfit(finding)
+
+
+def unfit(finding: Finding) -> str:
+    """Return why no changed kernel can be held against a finding, "" if one can."""
+    if finding.target.reference:
+        return "a candidate that nobody vouches for runs in its sandbox only"
+    if not finding.operator:
+        return "it was seen in a program, and is no case of a bound kernel"
+    if finding.case.large or not finding.case.pinned:
+        return "the values of its smallest case are not explicit"
+    if is_by_chance(finding.signature):
+        return "chance decides whether it shows"
+    if finding.signature.kind in ENDS_CHILD:
+        return "it ends the process that it shows in"
+    return "" if finding.state in ATTRIBUTED else f"its state is {finding.state}"
 
 
 def drawn(loaded: LoadedKernel) -> list[Case]:
     """Return cases of a kernel's domain that a change is held against, of all sizes."""
     made: list[list[Case]] = []
-    budget = budget_for(loaded.kernel, _INTERPRET)
+    budget = budget_for(loaded.kernel, INTERPRET)
     for elements in _DRAWN:
         few = replace(budget, elements=min(elements, budget.elements))
         of_size: list[Case] = []
@@ -69,8 +83,10 @@ def line_of(
     root: Path,
     seconds: float,
     stopped: Callable[[], bool],
-) -> Line | None:
-    """Return the line that a finding comes from; None where none is found.
+    others: Sequence[Case] = (),
+    repair: bool = False,
+) -> Located:
+    """Return the line that a finding comes from, and what mends it.
 
     Args:
         loaded: its kernel.
@@ -79,6 +95,8 @@ def line_of(
         root: the project.
         seconds: how long that may take.
         stopped: whether a signal asks to stop.
+        others: further cases that a change is held against.
+        repair: whether changes are returned that mend it.
     """
     end = time.monotonic() + seconds
     runner = runner_of(
@@ -86,9 +104,9 @@ def line_of(
         expired=lambda: stopped() or time.monotonic() >= end,
     )  # fmt: skip
     with closing(runner), suppress(Stopped, KfuzzError):
-        cases = [finding.case, finding.first, *drawn(loaded)]
-        return runner.line_of(cases, finding.signature, end)
-    return None
+        cases = [finding.case, finding.first, *others, *drawn(loaded)]
+        return runner.line_of(cases, finding.signature, end, repair)
+    return Located(why="there was no time for it")
 
 
 def located(
@@ -112,8 +130,8 @@ def located(
     """
     left = [(k, f) for k in kernels for f in k.findings.values() if is_locatable(f)]
     end = time.monotonic() + seconds
-    own = backend.name != _INTERPRET and bool(left)
-    used = Backend(_INTERPRET, isolate="process") if own else backend
+    own = backend.name != INTERPRET and bool(left)
+    used = Backend(INTERPRET, isolate="process") if own else backend
     with closing(used) if own else nullcontext():
         for number, (kernel, finding) in enumerate(left):
             fair = max(end - time.monotonic(), 0.0) / (len(left) - number)
@@ -122,7 +140,7 @@ def located(
             line = line_of(
                 kernel.loaded, finding, used, root=root, seconds=min(fair, SECONDS),
                 stopped=stopped,
-            )  # fmt: skip
+            ).line  # fmt: skip
             if line is not None:
                 made, path = kept(corpus, finding, line)
                 kernel.keep(made, path)
@@ -132,32 +150,33 @@ def located(
 
 def locate_stored(
     stored: Stored, config: ReplayConfig, *, stopped: Callable[[], bool]
-) -> Stored:
-    """Return a stored finding with its line, which the corpus keeps, if one is found.
+) -> tuple[Stored, str]:
+    """Return a stored finding with its line, stored too, or why it has none.
 
     Raises:
         KfuzzError: if the entry's kernel cannot be loaded.
     """
     finding = replace(stored.finding, line=None)
-    if not is_locatable(finding):
-        return stored
+    if why := unfit(finding):
+        return stored, why
     loaded = load_kernel(finding, config)
-    with closing(Backend(_INTERPRET, isolate=config.isolate)) as backend:
-        line = line_of(
+    with closing(Backend(INTERPRET, isolate=config.isolate)) as backend:
+        found = line_of(
             loaded, finding, backend, root=config.root, seconds=LONG_SECONDS,
             stopped=stopped,
         )  # fmt: skip
-    if line is None:
-        return stored
-    made, path = kept(Corpus(config.corpus), finding, line)
-    return Stored(made, path)
+    if found.line is None:
+        return stored, found.why or "no change of one expression lets its case pass"
+    return Stored(*kept(Corpus(config.corpus), finding, found.line)), ""
 
 
-def kept(corpus: Corpus, finding: Finding, line: Line) -> tuple[Finding, Path]:
+def kept(
+    corpus: Corpus, finding: Finding, line: Line, patches: tuple[Patch, ...] = ()
+) -> tuple[Finding, Path]:
     """Store the line of a finding, and return it as it is stored, and where."""
 
     def with_line(stored: Finding | None) -> Finding:
-        return replace(stored or finding, line=line)
+        return replace(stored or finding, line=line, patches=patches)
 
     made = corpus.change(finding, with_line)
     assert made is not None

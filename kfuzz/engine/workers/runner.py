@@ -19,7 +19,7 @@ from kfuzz.core.errors import (
     BuildError,
     HarnessError,
 )
-from kfuzz.core.finding import Finding, Fingerprint, Line, host_fingerprint
+from kfuzz.core.finding import Finding, Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.core.verdict import (
     ILLEGAL_ADDRESS,
@@ -41,6 +41,7 @@ from kfuzz.engine.workers.children import (
     Served,
 )
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS, Backend, budget_for, home_of
+from kfuzz.evaluation.locating import Located
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.execution.memory.allocations import EDGE_ALIGNMENT
 from kfuzz.execution.processes.child import Child
@@ -705,9 +706,9 @@ class Runner:
         return observed
 
     def line_of(
-        self, cases: Sequence[Case], signature: Signature, until: float
-    ) -> Line | None:
-        """Return the line of source that a failure comes from; None if unknown.
+        self, cases: Sequence[Case], signature: Signature, until: float, repair: bool
+    ) -> Located:
+        """Return the line of source that a failure comes from, and what mends it.
 
         A fresh child looks for it, and is ended: it runs changed code.
 
@@ -715,9 +716,10 @@ class Runner:
             cases: the failing one, with all values explicit, then others.
             signature: of the failure.
             until: `time.monotonic()` at which it ends.
+            repair: whether changes are returned that mend it.
         """
         if not self.children.apart:
-            return None
+            return Located(why="it runs in no process of its own")
         [peer] = self.children.fresh(1)
         try:
             seconds = until - time.monotonic()
@@ -725,14 +727,15 @@ class Runner:
                 {
                     "do": "locate", "cases": cases, "signature": signature,
                     "seconds": seconds, "root": str(self.place.root),
+                    "repair": repair,
                 }
             )  # fmt: skip
             reply = self._reply(peer, FIRST_SECONDS, until=until + GRACE_SECONDS)
-        except (ChildTimeout, ChildDied, ChildRaised):
-            return None
+        except (ChildTimeout, ChildDied, ChildRaised) as error:
+            return Located(why=f"the process that looks for it ended: {error}")
         finally:
             peer.discard()
-        found: Line | None = reply["line"]
+        found: Located = reply["located"]
         return found
 
     def submit(self, batch: Burst) -> None:

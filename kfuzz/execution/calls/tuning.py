@@ -205,12 +205,19 @@ def measure_nothing(patches: Patches) -> None:
         function = getattr(testing, name, None)
         if not inspect.isfunction(function) or function.__closure__:
             continue
-        answer = functools.partial(_answered, inspect.signature(function))
+        answer, stub = _stub(name, function)
         patches.set(testing, f"_kfuzz_{name}", answer)
-        scope: dict[str, Any] = {}
-        exec(f"def stub(*args, **named): return _kfuzz_{name}(args, named)", scope)
         for part in ("__code__", "__defaults__", "__kwdefaults__"):
-            patches.set(function, part, getattr(scope["stub"], part))
+            patches.set(function, part, getattr(stub, part))
+
+
+@functools.cache
+def _stub(name: str, function: Any) -> tuple[Callable[..., Any], Any]:
+    """Return what answers for a function, and a function that asks it."""
+    scope: dict[str, Any] = {}
+    exec(f"def stub(*args, **named): return _kfuzz_{name}(args, named)", scope)
+    answer = functools.partial(_answered, inspect.signature(function))
+    return answer, scope["stub"]
 
 
 def _answered(signature: inspect.Signature, args: Any, named: Any) -> Any:

@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, wraps
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from kfuzz.core.errors import BackendError
 from kfuzz.execution.calls.patches import Patches
 
 # Multi-Instance GPU User Guide, "H100 profiles"; CUDA C++ Programming Guide, "Compute
 # Capabilities", 9.0.
-GPU: Final[Mapping[str, Any]] = {
+GPU: Final[dict[str, Any]] = {
     "name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
     "major": 9,
     "minor": 0,
@@ -45,15 +47,35 @@ GPU: Final[Mapping[str, Any]] = {
 }
 """Its properties as torch has them."""
 
-_OF_TRITON: Final = {
-    "max_shared_mem": 232448,
-    "max_num_regs": 65536,
-    "multiprocessor_count": 16,
-    "warpSize": 32,
-    "sm_clock_rate": 1980000,
-    "mem_clock_rate": 2619000,
-    "mem_bus_width": 5120,
-}
+# NVIDIA H100 and A100 datasheets and the CUDA guide's table of capabilities; AMD CDNA 3
+# ISA and the MI300X datasheet.
+_WHOLE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "h100": {
+        "name": "NVIDIA H100 80GB HBM3", "multi_processor_count": 132,
+        "total_memory": 80 << 30, "L2_cache_size": 50 << 20,
+    },
+    "a100": {
+        "name": "NVIDIA A100-SXM4-40GB", "major": 8, "multi_processor_count": 108,
+        "total_memory": 40 << 30, "L2_cache_size": 40 << 20,
+        "shared_memory_per_block_optin": 166912,
+        "shared_memory_per_multiprocessor": 167936,
+    },
+    "mi300": {
+        "name": "AMD Instinct MI300X", "minor": 4, "multi_processor_count": 304,
+        "total_memory": 192 << 30, "L2_cache_size": 4 << 20, "warp_size": 64,
+        "gcnArchName": "gfx942", "shared_memory_per_block": 65536,
+        "shared_memory_per_block_optin": 65536,
+        "shared_memory_per_multiprocessor": 65536,
+    },
+}  # fmt: skip
+KINDS: Final = ("slice", *_WHOLE)
+"""Names of GPUs that can be declared, the one above first."""
+
+
+def declare(kind: str) -> None:
+    """Have this process meet a GPU of another kind."""
+    GPU.update(_WHOLE.get(kind, {}))
+
 
 _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
@@ -124,6 +146,9 @@ def _answer(patches: Patches) -> None:
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, answer)
     patches.set(torch, "compile", _compiling(torch.compile))
+    patches.set(Tensor, "record_stream", lambda tensor, stream: None)
+    patches.set(torch, "Generator", _Generator)
+    _answer_by_name(patches)
     if hasattr(torch.autograd, _ENGINE):
         real = getattr(torch.autograd, _ENGINE)
 
@@ -135,13 +160,55 @@ def _answer(patches: Patches) -> None:
                 return real(*arguments, **named)
 
         patches.set(torch.autograd, _ENGINE, run)
-    if torch.version.cuda is None:
+    bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def started(thread: threading.Thread) -> None:
+        with _OnHost():  # modes are a thread's own
+            bootstrap(thread)
+
+    patches.set(threading.Thread, "_bootstrap_inner", started)
+    if "gcnArchName" in GPU:
+        patches.set(torch.version, "hip", "6.4")
+    elif torch.version.cuda is None:
         patches.set(torch.version, "cuda", "12.8")
     with suppress(ImportError):
         from triton.runtime.driver import driver
 
         if "_active" in vars(driver):
             patches.set(driver, "_active", _driver())
+
+
+def _answer_by_name(patches: Patches) -> None:
+    """Have what names a kind of device in its arguments get the host's."""
+
+    def on_host(owner: Any, name: str, at: int, key: str, hosts: str = "cpu") -> None:
+        real = getattr(owner, name)
+
+        @wraps(real)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(args) > at and _is_cuda(args[at]):
+                args = (*args[:at], hosts, *args[at + 1 :])
+            if _is_cuda(kwargs.get(key)):
+                kwargs[key] = hosts
+            return real(*args, **kwargs)
+
+        patches.set(owner, name, call)
+
+    import torch.utils._device
+
+    on_host(torch.utils._device.DeviceContext, "__init__", 1, "device")
+    on_host(torch.UntypedStorage, "_new_shared", 1, "device")
+    on_host(torch.amp.autocast_mode.autocast, "__init__", 1, "device_type")
+    on_host(torch, "load", 1, "map_location")
+    on_host(torch, "is_autocast_enabled", 0, "device_type")
+    on_host(torch, "get_autocast_dtype", 0, "device_type")
+    on_host(torch.library.Library, "impl", 3, "dispatch_key", "CPU")
+    if torch.distributed.is_available():
+        import torch.distributed as distributed
+
+        on_host(distributed, "init_process_group", 0, "backend", "gloo")
+    for name in _LEGACY:
+        patches.set(torch.cuda, name, getattr(torch, name))
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,6 +252,9 @@ class _OnHost(TorchFunctionMode):
             return args[0]
         if _is_cuda(kwargs.get("device")):
             kwargs["device"] = _HOST
+        if func in _PRODUCTS and (wide := kwargs.pop("out_dtype", None)) is not None:
+            # Sums of products in a wider format, which the host's kernels lack.
+            args = tuple(x.to(wide) if isinstance(x, Tensor) else x for x in args)
         if func is Tensor.to and len(args) > 1 and _is_cuda(args[1]):
             args = (args[0], _HOST, *args[2:])
         return func(*args, **kwargs)
@@ -198,14 +268,16 @@ def _is_cuda(device: object) -> bool:
     """Whether an argument names a CUDA device; a number is one, as for torch."""
     if isinstance(device, torch.device):
         return device.type == "cuda"
-    if isinstance(device, str):
-        return device.partition(":")[0] == "cuda"
+    if isinstance(device, str):  # or what is there for such devices alone
+        return device.partition(":")[0] in ("cuda", "CUDA", "nccl")
     return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _getter(name: str) -> Any:
     return getattr(Tensor, name).__get__
 
+
+_PRODUCTS: Final = (torch.mm, torch.bmm, torch.addmm, torch.baddbmm)
 
 # What a tensor says of its place.
 _TOLD: Final[dict[Any, object]] = {
@@ -239,6 +311,32 @@ class _Stream(nullcontext[None]):
 
     def __init__(self, *arguments: object, **named: object) -> None:
         super().__init__()
+
+
+class _Device(nullcontext[None]):
+    """A device that is the current one."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
+
+
+class _Graph:
+    """A graph of launches, which has none."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        raise BackendError("a CUDA graph is captured and replayed on a GPU alone")
+
+
+class _AsGenerator(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch._C.Generator)
+
+    def __call__(cls, device: Any = None) -> torch._C.Generator:
+        return torch._C.Generator("cpu" if _is_cuda(device) else device)
+
+
+class _Generator(metaclass=_AsGenerator):
+    """A generator of random numbers, of the host."""
 
 
 class _Event:
@@ -276,18 +374,32 @@ def questions(
     }  # fmt: skip
 
 
+# Types of tensors by the names that they had once.
+_LEGACY: Final = tuple(
+    f"{kind}Tensor"
+    for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte")
+)
+
 # By their names in torch.cuda.
 _ANSWERS: Final[dict[str, object]] = {
     **questions(lambda: [GPU]),
     "is_initialized": lambda: True,
     "is_bf16_supported": lambda including_emulation=True: True,
-    "get_arch_list": lambda: ["sm_90"],
-    "mem_get_info": lambda device=None: (10 << 30, 10 << 30),
+    "get_arch_list": lambda: [
+        GPU.get("gcnArchName", f"sm_{GPU['major']}{GPU['minor']}")
+    ],
+    "mem_get_info": lambda device=None: (GPU["total_memory"], GPU["total_memory"]),
     "memory_allocated": lambda device=None: 0,
     "max_memory_allocated": lambda device=None: 0,
     "memory_reserved": lambda device=None: 0,
     "max_memory_reserved": lambda device=None: 0,
     "is_current_stream_capturing": lambda: False,
+    # The host's numbers are its own: torch.manual_seed seeds both.
+    "manual_seed": lambda seed: torch.default_generator.manual_seed(seed) and None,
+    "manual_seed_all": lambda seed: torch.default_generator.manual_seed(seed) and None,
+    "initial_seed": torch.initial_seed,
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
     **{
         name: _returning(lambda: None)
         for name in (
@@ -295,7 +407,10 @@ _ANSWERS: Final[dict[str, object]] = {
             "ipc_collect", "reset_peak_memory_stats", "set_stream",
         )
     },
-    **{name: _returning(nullcontext) for name in ("device", "device_of", "stream")},
+    **dict.fromkeys(("device", "device_of", "stream", "StreamContext"), _Device),
+    "CUDAGraph": _Graph,
+    "memory_stats": lambda device=None: {},
+    "memory_summary": lambda device=None, abbreviated=False: "",
     **{name: _returning(_Stream) for name in ("current_stream", "default_stream")},
     "Stream": _Stream,
     "Event": _Event,
@@ -307,12 +422,21 @@ def _driver() -> SimpleNamespace:
     from triton.backends.compiler import GPUTarget
     from triton.testing import do_bench
 
+    target = GPUTarget("cuda", 10 * GPU["major"] + GPU["minor"], GPU["warp_size"])
+    if "gcnArchName" in GPU:
+        target = GPUTarget("hip", GPU["gcnArchName"], GPU["warp_size"])
     return SimpleNamespace(
         utils=SimpleNamespace(
-            get_device_properties=lambda device=0: dict(_OF_TRITON)
+            get_device_properties=lambda device=0: {
+                "max_shared_mem": GPU["shared_memory_per_block_optin"],
+                "max_num_regs": GPU["regs_per_multiprocessor"],
+                "multiprocessor_count": GPU["multi_processor_count"],
+                "warpSize": GPU["warp_size"], "sm_clock_rate": 1980000,
+                "mem_clock_rate": 2619000, "mem_bus_width": 5120,
+            }
         ),
         get_device_capability=_ANSWERS["get_device_capability"],
-        get_current_target=lambda: GPUTarget("cuda", 90, 32),
+        get_current_target=lambda: target,
         get_active_torch_device=lambda: _HERE,
         get_device_interface=lambda: torch.cuda,
         get_current_device=lambda: 0,

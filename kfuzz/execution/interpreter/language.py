@@ -95,6 +95,40 @@ def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return np_dtype
 
 
+def _shaped(original: Callable[..., None]) -> Callable[..., None]:
+    """Make the shape of tensors once for each."""
+    known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def created(tensor: Any, handle: Any, kind: Any) -> None:
+        shape = tuple(kind.shape.values) if kind.is_block() else ()
+        found = known.get(shape)
+        if found is None:
+            original(tensor, handle, kind)
+            known[shape] = tensor.shape, tensor.numel
+            return
+        tensor.handle, tensor.type, tensor.dtype = handle, kind, kind.scalar
+        tensor.shape, tensor.numel = found
+
+    return created
+
+
+def _typed(original: Callable[..., None]) -> Callable[..., None]:
+    """Check the shape of blocks once for each, and name their types."""
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def created(block: Any, element_ty: Any, shape: Any) -> None:
+        key = (element_ty.name, *shape)
+        found = known.get(key)
+        if found is None:
+            original(block, element_ty, shape)
+            known[key] = vars(block).copy()
+            return
+        vars(block).update(found)
+        block.element_ty = element_ty
+
+    return created
+
+
 # What kernels see of Triton's language, by whatever name they have it.
 #
 # For a launch the interpreter replaces the functions of the modules `triton.language`
@@ -132,6 +166,9 @@ def install(module: Any, patches: Patches) -> None:
         kept = replace(options, sanitize_overflow=False)
         patches.set(module.interpreter_builder, "options", kept)
     patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
+    core = module.tl.core
+    patches.set(core.tensor, "__init__", _shaped(core.tensor.__init__))
+    patches.set(core.block_type, "__init__", _typed(core.block_type.__init__))
     patches.set(module, "_patch_builtin", names.patch_builtin)
     patches.set(module, "_patch_lang", names.patch_lang)
     patches.set(module.GridExecutor, "__call__", names.launching())
@@ -205,7 +242,10 @@ class _Names:
         if patched is not None and id(sees) in patched:
             scope = self._module._LangPatchScope()
         else:
-            scope = self._patch_lang(fn)
+            # It goes through all names of a file.
+            tl = self._tl
+            homes = {n: v for n, v in sees.items() if v is tl or v is tl.core}
+            scope = self._patch_lang(SimpleNamespace(__globals__=homes))
             if patched is not None:
                 patched[id(sees)] = sees
         if not self._seen:

@@ -58,6 +58,10 @@ def install(module: Any, patches: Patches) -> None:
         "create_extern_elementwise",
         create_extern_elementwise,
     )
+    # Triton's own is Python's, for one element after the other.
+    erf = _real(_REAL["erf"])
+    patches.set(module, "np_erf_fp32", lambda x: erf(x).astype(np.float32))
+    patches.set(module, "np_erf_fp64", erf)
 
 
 def function_of(symbol: str) -> Function | None:

@@ -23,10 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kfuzz.core.finding import relative
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter.programs import elementwise
+from kfuzz.execution.interpreter.programs import elementwise, shaped
 from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
@@ -105,8 +106,26 @@ class Regions:
             return self.all[at]
         return None
 
-    def numbers(self, addresses: NDArray[np.uint64], size: int) -> Indices:
-        """Return per address the number of its region, -1 where it has none."""
+    def home(self, origin: int | None) -> Region | None:
+        """Return the region that pointers computed from an address may touch.
+
+        None where the address is not known, or lies in no region.
+        """
+        return None if origin is None else self.covering(origin, origin + 1)
+
+    def numbers(
+        self, addresses: NDArray[np.uint64], size: int, home: Region | None = None
+    ) -> Indices:
+        """Return per address the number of its region, -1 where it has none.
+
+        Args:
+            addresses: of the first bytes.
+            size: how many bytes from there on.
+            home: the one region that may be touched; None for any.
+        """
+        if home is not None:
+            inside = (addresses >= home.low) & (addresses <= home.high - size)
+            return np.where(inside, self.all.index(home), -1)
         if not self.all:
             return np.full(addresses.shape, -1, np.int64)
         at = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
@@ -266,7 +285,10 @@ def _line() -> str:
 
 @lru_cache(4096)
 def _line_of(code: CodeType, number: int) -> str:
-    return f"{_shown(code.co_filename)}:{number}"
+    """Return a line of a source file below the working directory, else of its name."""
+    file = code.co_filename
+    below = relative(file, Path())
+    return f"{below if below != file else Path(file).name}:{number}"
 
 
 def _is_used() -> bool:
@@ -284,14 +306,6 @@ def _is_used() -> bool:
 def _triton() -> str:
     place = getattr(sys.modules.get("triton"), "__file__", None)
     return str(Path(place).parent) + os.sep if place else _OWN
-
-
-def _shown(file: str) -> str:
-    """Return a source file below the working directory, else its name alone."""
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except (OSError, ValueError):  # it is elsewhere, or the directory is gone
-        return Path(file).name
 
 
 def _distances(
@@ -408,10 +422,10 @@ class AddressCheck:
                 self._loaded(region, ptrs, mask, size)
                 result = native.load(ptrs, mask, other, dtype)
                 if self._outdated:
-                    live = _shaped(mask, ptrs.shape)
+                    live = shaped(mask, ptrs.shape)
                     result = self._before(region, ptrs, live, result)
                 return result
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         access = ATOMIC if self.atomic else LOAD
         pieces, bad = self._pieces(ptrs, live, size, access, region)
         if bad is None:
@@ -435,7 +449,7 @@ class AddressCheck:
         """Carry out a store; stray lanes are dropped."""
         self._polled = None
         size = values.dtype.itemsize
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         region = self._covering(ptrs, size)
         access = ATOMIC if self.atomic else STORE
         pieces, bad = self._pieces(ptrs, live, size, access, region)
@@ -452,7 +466,7 @@ class AddressCheck:
         self, native: Any, op: Any, ptrs: Array, value: Array, mask: Any, sem: Any
     ) -> Any:
         """Carry out an atomic; stray lanes are dropped and get poison."""
-        live = _shaped(mask, ptrs.shape)
+        live = shaped(mask, ptrs.shape)
         bad = self._atomic(ptrs, live, value.dtype.itemsize)
         if bad is None:
             return native.atomic_rmw(op, ptrs, value, mask, sem)
@@ -470,7 +484,7 @@ class AddressCheck:
             return native.atomic_cas(ptrs, cmp, value, sem)
         result = np.array(np.broadcast_to(cmp, ptrs.shape))
         if (good := ~bad).any():
-            wanted, new = (_shaped(x, ptrs.shape)[good] for x in (cmp, value))
+            wanted, new = (shaped(x, ptrs.shape)[good] for x in (cmp, value))
             result[good] = native.atomic_cas(ptrs[good], wanted, new, sem)
         return result
 
@@ -487,7 +501,11 @@ class AddressCheck:
         """Return the region that holds every lane, masked ones included."""
         if not ptrs.size:
             return None
-        return self._regions.covering(int(ptrs.min()), int(ptrs.max()) + size)
+        low, high = int(ptrs.min()), int(ptrs.max()) + size
+        home = self._regions.home(self.origin)
+        if home is None:
+            return self._regions.covering(low, high)
+        return home if home.low <= low and high <= home.high else None
 
     def _pieces(
         self, ptrs: Array, live: Flags, size: int, access: str, region: Region | None
@@ -503,7 +521,8 @@ class AddressCheck:
         groups = [(region, live)] if region is not None else []
         if region is None and live.any():
             numbers = np.full(ptrs.shape, -2, np.int64)
-            numbers[live] = self._regions.numbers(ptrs[live], size)
+            home = self._regions.home(self.origin)
+            numbers[live] = self._regions.numbers(ptrs[live], size, home)
             groups = [
                 (self._regions.all[n], numbers == n)
                 for n in np.unique(numbers)
@@ -532,9 +551,7 @@ class AddressCheck:
         if not outside.any():
             return None
         addresses = ptrs[outside]
-        home = None
-        if self.origin is not None:
-            home = self._regions.covering(self.origin, self.origin + 1)
+        home = self._regions.home(self.origin)
         owners: list[tuple[Region | None, Flags]]
         owners = [(home, np.ones(addresses.shape, np.bool_))]
         if home is None:
@@ -560,7 +577,7 @@ class AddressCheck:
         offsets: NDArray[np.int64],
     ) -> None:
         word = np.dtype(f"u{values.dtype.itemsize}")
-        stored = np.ascontiguousarray(_shaped(values, ptrs.shape)[lanes]).view(word)
+        stored = np.ascontiguousarray(shaped(values, ptrs.shape)[lanes]).view(word)
         at = ptrs[lanes]
         held = native.load(
             at, np.ones(at.shape, np.bool_), np.zeros(at.shape, word), word
@@ -660,16 +677,6 @@ class AddressCheck:
         return np.frombuffer(data, dtype)[0]
 
 
-def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
-    """Return an operand in the shape of the pointers: scalars come in several."""
-    values = np.asarray(values)
-    if values.shape == shape:
-        return values
-    if values.size == int(np.prod(shape)):
-        return values.reshape(shape)
-    return np.broadcast_to(values, shape)
-
-
 def _bytes(values: Array, size: int) -> NDArray[np.uint8]:
     """Return the bytes of each element, [elements, size]."""
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -693,8 +700,6 @@ _ATOMICS: Final = (
     "create_atomic_store", "create_atomic_poll",
 )  # fmt: skip
 _PLAIN: Final = ("create_masked_load", "create_masked_store")
-_REREAD: Final = "reread"
-"""What stands for the policy of a load that no cache may serve."""
 _BLOCKS: Final = ("BlockPointerHandle", "TensorDescHandle")
 _SECTOR: Final = 16
 # What is checked of the native part, and which of its arguments are the pointers.
@@ -721,12 +726,14 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     wrap(builder, ("binary_op",), lambda original: _bits(original, module.tl.int1))
     wrap(builder, _CARRIERS, lambda original: _carrier(original, handle))
     wrap(builder, _CASTS, lambda original: _cast(original, handle, current))
+    reread = module._ir.CACHE_MODIFIER.CV
     for names, atomic in ((_ATOMICS, True), (_PLAIN, False)):
-        wrap(builder, names, partial(_operation, handle, current, atomic))
+        wrap(builder, names, partial(_operation, handle, current, atomic, reread))
+    # Until Triton 3.9 operations got the modifier itself.
     wrap(
         builder, ("get_cache_policy",),
         lambda original: lambda self, modifier, eviction: (
-            _REREAD if str(modifier).endswith("cv") else None
+            reread if str(modifier).lower().endswith("cv") else None
         ),
     )  # fmt: skip
     wrap(
@@ -734,7 +741,10 @@ def install(module: Any, current: Current, patches: Patches) -> None:
         lambda original: _in_sectors(original, handle),
     )  # fmt: skip
     for name in _BLOCKS:
-        wrap(getattr(module, name, None), ("materialize_pointers",), _materialized)
+        wrap(
+            getattr(module, name, None), ("materialize_pointers",),
+            partial(_materialized, lambda mask: handle(mask, module.tl.int1)),
+        )  # fmt: skip
     patches.set(module, "_implicit_cvt", _converted(module._implicit_cvt, handle))
 
 
@@ -813,7 +823,9 @@ def _cast(original: Any, handle: Any, current: Current) -> Any:
     return cast
 
 
-def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> Any:
+def _operation(
+    handle: Any, current: Current, atomic: bool, reread: Any, original: Any
+) -> Any:
     """Tell the check what kind of operation runs, and on whose memory."""
 
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
@@ -823,7 +835,8 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
         outer = check.atomic, check.volatile, check.origin
         check.atomic, check.origin = outer[0] or atomic, _origin(operands, handle)
         check.volatile |= named.get("is_volatile", operands[-1]) is True
-        check.volatile |= any(x is _REREAD for x in operands)
+        # No cache may serve it.
+        check.volatile |= any(x is reread for x in (*operands, *named.values()))
         try:
             return original(builder, *operands, **named)
         finally:
@@ -832,15 +845,18 @@ def _operation(handle: Any, current: Current, atomic: bool, original: Any) -> An
     return operation
 
 
-def _materialized(original: Any) -> Any:
-    """Hand the origin of a block pointer or descriptor on to its pointers."""
+def _materialized(flags: Callable[[Any], Any], original: Any) -> Any:
+    """Hand the origin of a block pointer or descriptor on to its pointers.
+
+    Their mask is an array up to Triton 3.8.
+    """
 
     def materialize_pointers(block: Any, *operands: Any) -> Any:
         pointers, mask = original(block, *operands)
         found = block.base.attr.get(_ORIGIN)
         if found is not None:
             pointers.attr[_ORIGIN] = found
-        return pointers, mask
+        return pointers, flags(mask) if hasattr(mask, "astype") else mask
 
     return materialize_pointers
 

@@ -8,6 +8,7 @@ NumPy computes in an order that depends on the layout of the memory is computed 
 same layout, and what it computes otherwise for part of an array, program by program.
 """
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -121,7 +122,9 @@ class Programs(NDArrayOperatorsMixin):
             made = per_program(getattr(ufunc, method), *inputs, **named)
         elif ufunc.signature is not None:
             made = Programs(ufunc(*_spread(inputs), **named))
-        elif ufunc not in _EXACT and any(map(_is_half, inputs)):
+        elif ufunc not in _EXACT and any(
+            getattr(x, "dtype", None) == np.float16 for x in inputs
+        ):
             made = per_program(ufunc, *inputs, **named)
         else:
             made = _wrapped(ufunc(*_aligned(inputs), **named))
@@ -170,10 +173,6 @@ class Programs(NDArrayOperatorsMixin):
     def flatten(self) -> "Programs":
         """Return a copy with one axis."""
         return self.reshape(-1).copy()
-
-    def ravel(self) -> "Programs":
-        """Return the elements along one axis."""
-        return self.reshape(-1)
 
     def squeeze(self) -> "Programs":
         """Leave out axes of one element."""
@@ -251,10 +250,6 @@ def _same(values: Array) -> bool:
 
 def _wrapped(made: Any) -> Any:
     return tuple(map(Programs, made)) if isinstance(made, tuple) else Programs(made)
-
-
-def _is_half(x: Any) -> bool:
-    return bool(getattr(x, "dtype", None) == np.float16)
 
 
 def _aligned(inputs: Sequence[Any]) -> list[Any]:
@@ -382,6 +377,16 @@ def array(values: Any) -> Any:
     return values if isinstance(values, Programs) else np.asarray(values)
 
 
+def shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    """Return an operand in the shape of the pointers: scalars come in several."""
+    values = array(values)
+    if values.shape == shape:
+        return values
+    if values.size == math.prod(shape):
+        return values.reshape(shape)
+    return np.broadcast_to(values, shape)
+
+
 def _along(function: Any) -> Function:
     """Return a reduction or scan along an axis."""
 
@@ -395,10 +400,6 @@ def _along(function: Any) -> Function:
         return Programs(function(x.data, axis=axes, **named))
 
     return called
-
-
-def _any(x: Any) -> bool:
-    return bool(x.any())
 
 
 def _of_first(function: Any) -> Function:
@@ -447,7 +448,7 @@ _FUNCTIONS: Final[dict[Any, Function]] = {
         for f in (np.zeros_like, np.ones_like, np.full_like, np.ndim, np.shape, np.size)
     },
     **{f: _joined(f) for f in (np.concatenate, np.stack)},
-    np.any: _any, np.broadcast_to: _broadcast, np.expand_dims: _expanded,
+    np.any: Programs.any, np.broadcast_to: _broadcast, np.expand_dims: _expanded,
     np.transpose: _transposed, np.moveaxis: _moved,
 }  # fmt: skip
 

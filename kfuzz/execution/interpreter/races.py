@@ -13,11 +13,14 @@ a race than report a lock. A store of the value that is there already changes no
 that others could see, and races only with a later store of another value.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kfuzz.execution.interpreter.programs import shaped
 
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -94,6 +97,8 @@ class _Last:
     def by_others(self, units: Indices, stamps: Indices) -> Indices:
         """Return the stamps of the last accesses by other programs, 0 where none."""
         last = self.last[units]
+        if not last.any():
+            return last
         own = (last ^ stamps) & _PROGRAM == 0
         return np.where(own, self.before[units], last) if own.any() else last
 
@@ -106,6 +111,7 @@ class _Spot:
         tables: by kind; stores of what was there before all others are with the loads.
         pending: loads that were not entered yet, while nothing was stored.
         held: how many these are.
+        passed: whether loads were let pass unlogged.
         met: whether there were atomics.
         before: per unit what it held before the last store.
     """
@@ -115,8 +121,13 @@ class _Spot:
         self.tables: dict[str, _Last] = {}
         self.pending: list[tuple[Indices, Words, Any, int]] = []
         self.held = 0
+        self.passed = False
         self.met = False
         self.before: Words | None = None
+
+
+# Where, what access, in units of so many bytes, of which, and what stood there.
+_Entry = tuple[_Spot, str, int, Indices, Indices, Indices]
 
 
 class RaceLog:
@@ -125,11 +136,26 @@ class RaceLog:
     Args:
         programs: how many programs it runs.
         history: whether to keep what elements held before their last stores.
+        journal: whether to keep what it takes to forget stores and atomics.
+        thorough: whether to log loads of memory that nothing has stored to yet.
+
+    Attributes:
+        journal: where these are.
+        possible: whether programs can race, and it is known what orders them.
+        incomplete: whether there were accesses to memory that is too large to follow.
+        passed: whether loads that were let pass unlogged are of memory stored to since.
     """
 
-    def __init__(self, programs: int, *, history: bool = False) -> None:
+    def __init__(
+        self, programs: int, *, history: bool = False, journal: bool = False,
+        thorough: bool = True,
+    ) -> None:  # fmt: skip
         self._history = history
+        self._thorough = thorough
+        self.passed = False
+        self.journal: deque[_Entry] = deque(maxlen=None if journal else 0)
         self.possible = 1 < programs <= _PROGRAM
+        self.incomplete = False
         self._programs = programs
         # By number of the call: what it was, and where in the source.
         self._calls: list[tuple[str, str]] = [("", "")]
@@ -158,17 +184,20 @@ class RaceLog:
         Returns:
             The races with what was stored before.
         """
-        stamps = self._stamps(LOAD, line, programs)
         spot = self._spots.get(memory)
         if spot is None:
             spot = self._spots[memory] = _Spot(size)
         waits = not (spot.tables or spot.met or ordering)
+        if waits and not self._thorough:
+            spot.passed = True
+            return []
+        stamps = self._stamps(LOAD, line, programs)
         if waits and spot.held < _MOST_PENDING:
             spot.pending.append((stamps, addresses, mask, size))
             spot.held += addresses.size
             return []
         offsets, stamps = _carried_out(memory, stamps, addresses, mask)
-        if spot.met:
+        if spot.met and self._released:
             for program in _numbers(stamps):
                 mine = offsets[stamps & _PROGRAM == program] if stamps.ndim else offsets
                 self._acquire(memory, program, np.unique(mine))
@@ -185,7 +214,7 @@ class RaceLog:
             others = (table.last[units] ^ stamps) & _PROGRAM != 0
             found = self._races(spot, units[others], _of(stamps, others), (STORE,))
         found += self._races(spot, units, stamps, (ATOMIC,))
-        self._table(memory, spot, LOAD).add(units, stamps)
+        self._enter(memory, spot, LOAD, units, stamps)
         return found
 
     def store(
@@ -213,25 +242,39 @@ class RaceLog:
         units, stamps = _units(offsets, size, spot.unit, stamps)
         word = np.dtype(f"u{spot.unit}")
         stored, held = (np.ascontiguousarray(x).view(word) for x in (stored, held))
-        found = []
+        found: list[Race] = []
+        table = self._table(memory, spot, STORE)
         if self._history and spot.before is None:
-            spot.before = np.zeros(-(-(memory.high - memory.low) // spot.unit), word)
-        for lanes, before in _in_turn(units, stamps, stored, held):
+            spot.before = np.zeros(table.last.size, word)
+        key, met = consecutive(units), False
+        replaced = chosen(table.last, key)
+        if stamps.ndim and not isinstance(key, slice):
+            table.last[key] = stamps
+            met = bool((table.last[key] != stamps).any())
+            table.last[key] = replaced
+        first = len(spot.tables) == 1 and spot.before is None and not replaced.any()
+        if first and not met and (stored != held).all():
+            table.last[key] = stamps
+            self.journal.append((spot, STORE, spot.unit, units, replaced, replaced))
+            return found
+        for lanes, before in _in_turn(units, stamps, stored, held, met):
             where, whose = units[lanes], _of(stamps, lanes)
             changed = stored[lanes] != before
+            last = table.last[where]
+            if stamps.ndim:  # what is there may be from a program yet to come
+                changed |= (last & _PROGRAM) > whose & _PROGRAM
             if changed.any():
                 found += self._races(
                     spot, where[changed], _of(whose, changed), (STORE, LOAD, ATOMIC)
                 )
             # Who stores what another one stored has it of its own.
-            table = self._table(memory, spot, STORE)
-            entered = changed | (table.last[where] != 0)
+            entered = changed | (last != 0)
             if spot.before is not None:
                 spot.before[where[entered]] = before[entered]
-            table.add(where[entered], _of(whose, entered))
+            self._enter(memory, spot, STORE, where[entered], _of(whose, entered))
             if not entered.all():
                 unseen = ~entered
-                self._table(memory, spot, LOAD).add(where[unseen], _of(whose, unseen))
+                self._enter(memory, spot, LOAD, where[unseen], _of(whose, unseen))
         return found
 
     def before(
@@ -259,37 +302,43 @@ class RaceLog:
         return made.view(np.uint8).reshape(-1, size)
 
     def atomic(
-        self, memory: Memory, program: int, offsets: Indices, size: int, line: str, *,
+        self, memory: Memory, programs: Any, offsets: Indices, size: int, line: str, *,
         acquires: bool = True,
     ) -> list[Race]:  # fmt: skip
-        """Log atomics of one program.
+        """Log atomics; those of one program order programs.
 
         Args:
             memory: where they all are.
-            program: whose they are.
+            programs: whose they are: a number, or one per atomic, ascending.
             offsets: of the first bytes in the memory.
             size: bytes of each.
             line: where in the source.
             acquires: whether the program uses what they return.
 
         Returns:
-            The races with plain accesses before.
+            The races with plain accesses before; of many programs also what comes after
+            an atomic of a later one, which in their order it does not.
         """
-        stamps = self._stamps(ATOMIC, line, program)
-        touched = np.unique(offsets)
-        if acquires:
-            self._acquire(memory, program, touched)
+        stamps = self._stamps(ATOMIC, line, programs)
         spot = self._spots.setdefault(memory, _Spot(size))
-        spot.met = True
+        spot.met, many = True, stamps.ndim > 0
+        touched = offsets if many else np.unique(offsets)
+        if acquires and not many:
+            self._acquire(memory, programs, touched)
         found = []
         if self._follow(memory, spot, offsets, size):
             units, stamps = _units(offsets, size, spot.unit, stamps)
-            if acquires:  # a flag or lock that a store released
+            if acquires and not many:  # a flag or lock that a store released
                 self._observe(spot, units, stamps)
             found = self._races(spot, units, stamps, (STORE, LOAD))
-            self._table(memory, spot, ATOMIC).add(units, stamps)
-        clock = self._clock(program).copy()
-        clock[program] = len(self._calls) - 1
+            last = self._table(memory, spot, ATOMIC).last[units]
+            if (ahead := many & (last & _PROGRAM > stamps & _PROGRAM)).any():
+                found += self._races(spot, units[ahead], stamps[ahead], (ATOMIC,))
+            self._enter(memory, spot, ATOMIC, units, stamps)
+        if many:
+            return found
+        clock = self._clock(programs).copy()
+        clock[programs] = len(self._calls) - 1
         for key in _keys(memory, touched):
             before = self._released.get(key)
             self._released[key] = clock if before is None else np.maximum(before, clock)
@@ -385,21 +434,22 @@ class RaceLog:
     def _follow(self, memory: Memory, spot: _Spot, offsets: Indices, size: int) -> bool:
         """Enter the loads before; return whether the memory is small enough for it."""
         self._refine(spot, offsets, size)
+        self.passed |= spot.passed
         if (memory.high - memory.low) // spot.unit > _MOST_UNITS:
-            spot.pending, spot.held = [], 0
+            spot.pending, spot.held, self.incomplete = [], 0, True
             return False
         pending, spot.pending, spot.held = spot.pending, [], 0
         for stamps, addresses, mask, each in pending:
             places, stamps = _carried_out(memory, stamps, addresses, mask)
             self._refine(spot, places, each)
             units, stamps = _units(places, each, spot.unit, stamps)
-            self._table(memory, spot, LOAD).add(units, stamps)
+            self._enter(memory, spot, LOAD, units, stamps)
         return True
 
     def _refine(self, spot: _Spot, offsets: Indices, size: int) -> None:
         """Take units that divide accesses."""
         unit = min(size, spot.unit)
-        if (offsets % unit).any():
+        if int(np.bitwise_or.reduce(offsets, axis=None)) & (unit - 1):
             unit = 1
         if unit < spot.unit:
             if spot.before is not None:
@@ -409,6 +459,23 @@ class RaceLog:
                 table.before = np.repeat(table.before, spot.unit // unit)
             spot.unit = unit
 
+    def roll_back(self, place: int) -> None:
+        """Forget the stores and atomics that were entered in the journal since then."""
+        while len(self.journal) > place:
+            spot, access, size, units, last, before = self.journal.pop()
+            units, last = _units(units * size, size, spot.unit, last)
+            spot.tables[access].last[units] = last
+            spot.tables[access].before[units] = np.repeat(before, size // spot.unit)
+
+    def _enter(
+        self, memory: Memory, spot: _Spot, access: str, units: Indices, stamps: Indices
+    ) -> None:
+        table = self._table(memory, spot, access)
+        if self.journal.maxlen is None and access != LOAD:
+            replaced = table.last[units], table.before[units]
+            self.journal.append((spot, access, spot.unit, units, *replaced))
+        table.add(units, stamps)
+
     def _table(self, memory: Memory, spot: _Spot, access: str) -> _Last:
         table = spot.tables.get(access)
         if table is None:
@@ -417,17 +484,27 @@ class RaceLog:
         return table
 
 
+def consecutive(places: Indices) -> Any:
+    """Return a slice of consecutive places, which takes less time to choose by."""
+    count = places.size
+    if count < 2 or places[-1] - places[0] != count - 1:
+        return places
+    if not (places[1:] > places[:-1]).all():
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def chosen(values: Words, key: Any) -> Words:
+    """Return a copy of elements by their places."""
+    found: Words = values[key]
+    return found.copy() if isinstance(key, slice) else found
+
+
 def _carried_out(
     memory: Memory, stamps: Indices, addresses: Words, mask: Any
 ) -> tuple[Indices, Indices]:
     """Return the offsets of the accesses whose mask is set, and their stamps."""
-    if mask is None or mask is True:
-        live: Any = np.ones(addresses.shape, np.bool_)
-    else:
-        live = np.asarray(mask).astype(np.bool_)
-        same = live.size == addresses.size
-        shape = addresses.shape
-        live = live.reshape(shape) if same else np.broadcast_to(live, shape)
+    live = shaped(True if mask is None else mask, addresses.shape).astype(np.bool_)
     if stamps.ndim:
         stamps = np.broadcast_to(stamps, addresses.shape)[live]
     return (addresses[live] - np.uint64(memory.low)).view(np.int64), stamps
@@ -463,22 +540,19 @@ def _keys(memory: Memory, offsets: Indices) -> list[int | Memory]:
 
 
 def _in_turn(
-    units: Indices, stamps: Indices, stored: Words, held: Words
+    units: Indices, stamps: Indices, stored: Words, held: Words, met: bool
 ) -> Iterator[tuple[Any, Words]]:
     """Yield the stores of a call so that no two programs of a part meet.
 
     With what their places hold before each part.
     """
-    if stamps.ndim:
-        order, inverse = np.unique(units, return_inverse=True)
-        first = np.zeros(order.size, np.int64)
-        first[inverse] = stamps
-        if (first[inverse] != stamps).any():
-            current = np.zeros(order.size, held.dtype)
-            current[inverse] = held
-            for program in np.unique(stamps):
-                lanes = np.flatnonzero(stamps == program)
-                yield lanes, current[inverse[lanes]]
-                current[inverse[lanes]] = stored[lanes]
-            return
-    yield slice(None), held
+    if not met:
+        yield slice(None), held
+        return
+    order, inverse = np.unique(units, return_inverse=True)
+    current = np.zeros(order.size, held.dtype)
+    current[inverse] = held
+    for program in np.unique(stamps):
+        lanes = np.flatnonzero(stamps == program)
+        yield lanes, current[inverse[lanes]]
+        current[inverse[lanes]] = stored[lanes]

@@ -8,7 +8,9 @@ other: so all that is recorded, and the order in which programs see each other, 
 ever. The grid is cut so that values stay small.
 """
 
-from collections.abc import Callable, Mapping
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from types import CodeType
 from typing import Any, Final
@@ -28,51 +30,22 @@ from kfuzz.execution.interpreter.programs import (
     count_of,
     elementwise,
     numpy_for,
+    shaped,
     spread,
 )
+from kfuzz.execution.interpreter.races import Race, RaceLog, chosen, consecutive
 
 LEAST_PROGRAMS: Final = 3
 """Fewer take as long one after the other."""
 
-_MOST_POLLS: Final = 100
-"""So many loads of one element that all give the same may be a wait for a program."""
+_MOST_LOADS: Final = 10_000
+"""More in one go may be a wait for a program."""
 
-_MOST_LOADS: Final = 20_000
-"""More of one element or many, in one go, may be a wait, too."""
-
-_MOST_LOGGED: Final = 64 << 20
-"""Bytes of pointers of loads that are kept until it is known who stores there."""
-
-_MOST_UNITS: Final = 1 << 26
+_STORED_TO: Final = "memory is stored to whose loads were not followed"
 _LEAST_TOGETHER: Final = 4
 _MOST_SKIPPED: Final = 64
-_MANY: Final = -1
 
 Indices = NDArray[np.int64]
-Numbers = Array | int
-
-
-class _Marks:
-    """Who wrote and who read each unit of a region in a launch.
-
-    Attributes:
-        unit: bytes of a unit.
-        writers: the number of the program, from 1; 0 for none, `_MANY` for several
-            that an atomic operation orders.
-        read: whether anything was read.
-        readers: alike; `_MANY` for several.
-        atomics: the number of the last atomic operation, from 1.
-    """
-
-    def __init__(self, region: Region, unit: int) -> None:
-        count = -(-(region.high - region.low) // unit)
-        if count > _MOST_UNITS:
-            raise NotVectorised("memory of that size is not followed")
-        self.unit = unit
-        self.writers = np.zeros(count, np.int32)
-        self.read = False
-        self.readers = np.zeros(count, np.int32)
-        self.atomics = np.zeros(count, np.int32)
 
 
 class Session:
@@ -80,74 +53,59 @@ class Session:
 
     Args:
         regions: what the launch may touch.
+        programs: how many it runs.
         gets_on: called when some programs begin.
+        thorough: whether what is loaded may be stored to later.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
-        volatile, origin: as of `AddressCheck`; not used.
-        casts: likewise.
+        origin: as of `AddressCheck`.
+        volatile, casts: likewise; not used.
     """
 
-    def __init__(self, regions: Regions, gets_on: Callable[[], None]) -> None:
+    def __init__(
+        self, regions: Regions, programs: int, gets_on: Callable[[], None], *,
+        thorough: bool,
+    ) -> None:  # fmt: skip
         self._gets_on = gets_on
         self.atomic = self.volatile = self.casts = False
-        self.origin = None
+        self.origin: int | None = None
         self._regions = regions
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
             raise NotVectorised("arguments overlap")
-        self._numbers = np.zeros(1, np.int32)
-        self._marks: dict[Region, _Marks] = {}
-        # Of regions that nothing has stored to: where, lanes, size, and programs.
-        self._loads: dict[Region, list[tuple[Indices, Any, int, Any, bool]]] = {}
-        self._logged = self._loaded = 0
-        # In order: what a store or the mark of an atomic operation replaced.
-        self._undo: list[tuple[Array, Indices, Array]] = []
+        self._log = RaceLog(programs, journal=True, thorough=thorough)
+        if not self._log.possible:
+            raise NotVectorised("that many programs are not followed")
+        self._numbers = np.zeros(1, np.int64)
+        self._loaded = 0
+        # In order: what a store or an atomic replaced.
+        self._undo: list[tuple[Array, Any, Array]] = []
         self._views: dict[tuple[Region, int], Array] = {}
-        self._written: dict[Region, Any] = {}
-        self._atomics = 0
-        self._begun, self._ordered, self._latest = 0, True, 0
-        self._polled: Any = None
-        self._polls = 0
+        self._written: dict[Region, Callable[[], None]] = {}
 
-    def begin(self, numbers: NDArray[np.int32]) -> int:
+    def begin(self, numbers: NDArray[np.int64]) -> tuple[int, int]:
         """Begin some programs, and return where to roll back to.
 
         Args:
-            numbers: of the programs, from 1, in the order in which they would run.
+            numbers: of the programs, in the order in which they would run.
         """
         self._gets_on()
         self._numbers, self._loaded = numbers, 0
-        self._begun = self._atomics
-        self._ordered = int(numbers[0]) > self._latest
-        return len(self._undo)
+        return len(self._undo), len(self._log.journal)
 
-    def end(self) -> None:
-        """End these programs."""
-        self._latest = max(self._latest, int(self._numbers[-1]))
-
-    def roll_back(self, place: int) -> None:
+    def roll_back(self, place: tuple[int, int] = (0, 0)) -> None:
         """Undo what was done since."""
-        while len(self._undo) > place:
+        while len(self._undo) > place[0]:
             array, places, held = self._undo.pop()
             array[places] = held
-        if not place:
-            for region, state in self._written.items():
-                assert region.writes is not None
-                region.writes.restore(state)
-            self._written.clear()
+        self._log.roll_back(place[1])
+        if not place[0]:
+            while self._written:
+                self._written.popitem()[1]()
 
     def polled(self, ptrs: Any, result: Any) -> None:
-        """Note what a load gave: it may be a wait for another program."""
-        if ptrs.size != 1:
-            self._polled = None
-            return
-        poll = tuple(getattr(x, "data", x).tobytes() for x in (ptrs, result))
-        if poll != self._polled:
-            self._polled, self._polls = poll, 0
-        self._polls += 1
-        if self._polls >= _MOST_POLLS:
-            raise NotVectorised("a program may wait for another")
+        """Do nothing: what waits for another program loads more than it may."""
 
     def load(self, native: Any, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load."""
@@ -160,7 +118,11 @@ class Session:
             raise NotVectorised("a load's default value of another size")
         result = other.view(word)
         for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
-            self._log(region, units, lanes, word.itemsize, many)
+            live = mask if lanes is None else lanes
+            # For a load that all do stand the first and the last.
+            for whose in [self._all(ptrs.shape)] if many else self._numbers[[0, -1]]:
+                races = self._log.load(region, whose, ptrs, live, word.itemsize, "")
+                self._apart("a load", races)
             found = self._memory(region, word)[units]
             if region.writes is not None and not region.writes.complete:
                 numbers = _numbers(lanes)
@@ -174,59 +136,28 @@ class Session:
 
     def store(self, native: Any, ptrs: Any, values: Any, mask: Any) -> Any:
         """Carry out a store."""
-        self._polled = None
-        many, (ptrs, values, mask) = self._lanes(ptrs, values, mask)
+        ptrs, values, mask = self._spread(ptrs, values, mask)
         word = np.dtype(f"u{values.itemsize}")
-        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
-            if not many and len(self._numbers) > 1:
-                raise NotVectorised("programs store to the same elements")
-            lanes = _numbers(lanes)
-            touched = self._stored(region, units, lanes, word)
-            who = self._who(units.shape, lanes, many)
-            marks = self._marks_of(region, word.itemsize)
-            for marked in (
-                (marks.writers, marks.readers) if marks.read else (marks.writers,)
-            ):
-                seen = marked[touched]
-                if np.count_nonzero(seen) and ((seen != 0) & (seen != who)).any():
-                    raise NotVectorised(
-                        "a program stores where another one loads or stores"
-                    )
-            marks.writers[touched] = who
-            if many and (marks.writers[touched] != who).any():
-                raise NotVectorised("programs store to the same elements")
-            memory = self._memory(region, word)
-            memory[touched] = _chosen(values.view(word), lanes)
+        for region, offsets, whose, lanes, memory, key in self._stores(
+            ptrs, mask, word
+        ):
+            stored, held = _chosen(values.view(word), lanes), self._undo[-1][-1]
+            races = self._log.store(region, whose, offsets, stored, held, "")
+            self._apart("a store", races)
+            memory[key] = stored
 
     def atomic_rmw(
         self, native: Any, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any
     ) -> Any:
         """Carry out an atomic of each program, in their order."""
-        many, operands = self._lanes(ptrs, value, mask)
-        if not many and len(self._numbers) > 1:
-            many, operands = True, [spread(x, len(self._numbers)) for x in operands]
-        ptrs, value, mask = operands
+        # Triton 3.6 crashes where elements are apart.
+        ptrs, value, mask = map(np.ascontiguousarray, self._spread(ptrs, value, mask))
         word = np.dtype(f"u{value.itemsize}")
-        self._atomics += 1
-        for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
-            lanes = _numbers(lanes)
-            touched = self._stored(region, units, lanes, word)
-            who = self._who(units.shape, lanes, many)
-            marks = self._marks_of(region, word.itemsize)
-            seen, last = marks.writers[touched], marks.atomics[touched]
-            others = (seen != 0) & (seen != who)
-            # All of those came before all of these, here as one after the other.
-            before = (last != 0) & (last <= self._begun) & self._ordered
-            if ((others & ~before) | (marks.readers[touched] != 0)).any():
-                raise NotVectorised("atomics of programs meet other accesses")
-            self._undo.append((marks.writers, touched, seen))
-            self._undo.append((marks.atomics, touched, last))
-            marks.atomics[touched] = self._atomics
-            marks.writers[touched] = who
-            shared = others | (marks.writers[touched] != who)
-            marks.writers[touched[shared]] = _MANY
+        for region, offsets, whose, *_ in self._stores(ptrs, mask, word):
+            races = self._log.atomic(region, whose, offsets, word.itemsize, "")
+            self._apart("an atomic", races)
         result = native.atomic_rmw(op, ptrs, value, mask, sem)
-        return Programs(result) if many else result
+        return Programs(result) if len(self._numbers) > 1 else result[0]
 
     def atomic_cas(self, *operands: Any) -> Any:
         """Refuse: who comes first decides what the others do."""
@@ -234,17 +165,28 @@ class Session:
 
     def _lanes(self, ptrs: Any, *others: Any) -> tuple[bool, list[Array]]:
         """Return operands in one shape, and whether programs differ in them."""
-        shape, count = ptrs.shape, count_of((ptrs, *others))
-        found = []
-        for x in (ptrs, *others):
-            if not isinstance(x, Programs):
-                x = np.asarray(x)
-            if x.shape != shape and x.size == int(np.prod(shape)):
-                x = x.reshape(shape)
-            if x.shape != shape:
-                x = np.broadcast_to(x, shape)
-            found.append(spread(x, count) if count else x)
-        return bool(count), found
+        operands = [shaped(x, ptrs.shape) for x in (ptrs, *others)]
+        count = count_of(operands)
+        return bool(count), [spread(x, count) if count else x for x in operands]
+
+    def _spread(self, *operands: Any) -> list[Array]:
+        """Return operands in one shape, each program's."""
+        many, found = self._lanes(*operands)
+        return found if many else [spread(x, len(self._numbers)) for x in found]
+
+    def _all(self, shape: tuple[int, ...]) -> Indices:
+        """Return the number of each lane's program."""
+        numbers = self._numbers.reshape(-1, *(1,) * (len(shape) - 1))
+        return np.broadcast_to(numbers, shape)
+
+    def _apart(self, access: str, races: list[Race]) -> None:
+        """Go on if accesses meet nobody else's."""
+        for race in races:
+            raise NotVectorised(f"{access} meets another program's {race.access}")
+        if self._log.passed:
+            raise NotVectorised(_STORED_TO)
+        if self._log.incomplete:
+            raise NotVectorised("memory of that size is not followed")
 
     def _pieces(
         self, ptrs: Array, mask: Array, size: int
@@ -258,14 +200,14 @@ class Session:
         if not ptrs.size or not (whole or mask.any()):
             return []
         first = int(ptrs.flat[0 if whole else int(mask.argmax())])
-        region = self._regions.covering(first, first + size)
+        home = self._regions.home(self.origin)
+        region = home or self._regions.covering(first, first + size)
         if region is not None:
             lanes = None if whole else mask
             offsets = _offsets(region, ptrs, lanes)
-            room = region.high - region.low - size
-            if offsets.min() >= 0 and offsets.max() <= room:
+            if offsets.view(np.uint64).max() <= region.high - region.low - size:
                 return [(region, lanes, _counted(offsets, size))]
-        numbers = self._regions.numbers(ptrs, size)
+        numbers = self._regions.numbers(ptrs, size, home)
         if (mask & (numbers < 0)).any():
             raise NotVectorised("an access outside of the arguments")
         found = []
@@ -280,91 +222,41 @@ class Session:
         key = region, word.itemsize
         if key not in self._views:
             count = (region.high - region.low) // word.itemsize
-            self._views[key] = np.asarray(_Memory(region.low, count, word))
+            held: Any = (ctypes.c_byte * (count * word.itemsize)).from_address(
+                region.low
+            )
+            self._views[key] = np.frombuffer(held, word)
         return self._views[key]
 
-    def _stored(
-        self, region: Region, units: Indices, lanes: Any, word: np.dtype[Any]
-    ) -> Indices:
-        """Keep what memory holds before a store, and return where it stores."""
-        touched, size = _chosen(units, lanes), word.itemsize
-        if not (
-            region.spec is None or region.holds_elements(touched * size, size).all()
-        ):
-            raise NotVectorised("a store between elements")
-        if region.writes is not None and not region.writes.complete:
-            if region not in self._written:
-                self._written[region] = region.writes.state()
-            region.writes.mark(touched * size, size)
-        memory = self._memory(region, word)
-        self._undo.append((memory, touched, memory[touched]))
-        return touched
+    def _stores(
+        self, ptrs: Array, mask: Array, word: np.dtype[Any]
+    ) -> Iterator[tuple[Region, Indices, Indices, Any, Array, Any]]:
+        """Keep what memory holds before a store.
 
-    def _who(self, shape: tuple[int, ...], lanes: Any, many: bool) -> Numbers:
-        """Return the number of each lane's program, `_MANY` for all of several."""
-        if not many:
-            return int(self._numbers[0]) if len(self._numbers) == 1 else _MANY
-        numbers = self._numbers.reshape(-1, *(1,) * (len(shape) - 1))
-        return _chosen(np.broadcast_to(numbers, shape), lanes)
-
-    def _marks_of(self, region: Region, size: int) -> _Marks:
-        """Return the marks of a region that is stored to."""
-        marks = self._marks.get(region)
-        if marks is None:
-            marks = self._marks[region] = _Marks(region, size)
-            for units, lanes, wide, numbers, many in self._loads.pop(region, ()):
-                self._numbers, now = numbers, self._numbers
-                self._read(region, units, lanes, wide, many)
-                self._numbers = now
-        if size != marks.unit:
-            raise NotVectorised("accesses of several sizes")
-        return marks
-
-    def _log(
-        self, region: Region, units: Indices, lanes: Any, size: int, many: bool
-    ) -> None:
-        """Note a load: at once where something is stored to the region, else later."""
-        if region in self._marks:
-            self._read(region, units, lanes, size, many)
-            return
-        loads = self._loads.setdefault(region, [])
-        loads.append((units, lanes, size, self._numbers, many))
-        self._logged += units.nbytes
-        if self._logged > _MOST_LOGGED:
-            self._logged = 0
-            for known, (first, *_) in list(self._loads.items()):
-                self._marks_of(known, first[2])
-
-    def _read(
-        self, region: Region, units: Indices, lanes: Any, size: int, many: bool
-    ) -> None:
-        lanes = _numbers(lanes)
-        marks, touched = self._marks_of(region, size), _chosen(units, lanes)
-        marks.read = True
-        who = self._who(units.shape, lanes, many)
-        writers, readers = marks.writers[touched], marks.readers[touched]
-        own = (writers == who) & (writers != _MANY)
-        if ((writers != 0) & ~own).any():
-            raise NotVectorised("a program reads what another one writes")
-        made = np.where((readers == 0) | (readers == who), who, _MANY)
-        marks.readers[touched] = made
-        marks.readers[touched[marks.readers[touched] != made]] = _MANY
-
-
-class _Memory:
-    """Memory at an address, for NumPy."""
-
-    def __init__(self, address: int, count: int, word: np.dtype[Any]) -> None:
-        self.__array_interface__ = {
-            "data": (address, False), "shape": (count,), "typestr": word.str,
-            "version": 3,
-        }  # fmt: skip
+        Yields:
+            Per region that is stored to it, byte offsets and programs of the lanes that
+            do, which these are, its memory, and what chooses them there.
+        """
+        size = word.itemsize
+        for region, mine, units in self._pieces(ptrs, mask, size):
+            lanes = _numbers(mine)
+            touched = _chosen(units, lanes)
+            offsets, writes = touched * size, region.writes
+            if region.spec and not region.holds_elements(offsets, size).all():
+                raise NotVectorised("a store between elements")
+            if writes is not None and not writes.complete:
+                if region not in self._written:
+                    self._written[region] = partial(writes.restore, writes.state())
+                writes.mark(offsets, size)
+            memory, key = self._memory(region, word), consecutive(touched)
+            self._undo.append((memory, key, chosen(memory, key)))
+            whose = _chosen(self._all(units.shape), lanes)
+            yield region, offsets, whose, lanes, memory, key
 
 
 def _chosen(values: Array, lanes: Any) -> Array:
     """Return the elements of the lanes, by their numbers, along one axis."""
-    flat = values.reshape(-1)
-    return flat if lanes is None else flat[lanes]
+    return values.reshape(-1)[... if lanes is None else lanes]
 
 
 def _numbers(lanes: Any) -> Any:
@@ -381,13 +273,13 @@ def _offsets(region: Region, ptrs: Array, lanes: Any) -> Indices:
 
 def _counted(offsets: Indices, size: int) -> Indices:
     """Return offsets in elements instead of bytes."""
-    if size > 1:
-        if int(np.bitwise_or.reduce(offsets, axis=None)) & (size - 1):
-            raise NotVectorised("accesses of several sizes")
-        offsets >>= size.bit_length() - 1
-    return offsets
+    if int(np.bitwise_or.reduce(offsets, axis=None)) & (size - 1):
+        raise NotVectorised("accesses of several sizes")
+    return offsets >> size.bit_length() - 1
 
 
+# Kernels that store to what they load.
+_in_place: set[CodeType] = set()
 # How many bytes the largest value of a program takes, by a kernel's code.
 _sizes: dict[CodeType, int] = {}
 # Kernels whose programs had to run one after the other: for how many launches they do
@@ -401,7 +293,7 @@ def run(
     arguments: Mapping[str, Any],
     grid: tuple[int, int, int],
     order: NDArray[np.int64],
-    session: Callable[[], Session],
+    session: Callable[[bool], Session],
 ) -> str:
     """Run the programs of a launch together.
 
@@ -411,7 +303,8 @@ def run(
         arguments: of the launch.
         grid: its size.
         order: the programs' places in the grid, z fastest, in the order to run.
-        session: makes what carries out its memory operations, and watches.
+        session: makes what carries out its memory operations, and watches; it is given
+            whether what is loaded may be stored to.
 
     Returns:
         "" if they ran, else why nothing was done.
@@ -425,7 +318,7 @@ def run(
         return why
     following: Session | None = None
     try:
-        following = session()
+        following = session(code in _in_place)
         _run(builder, kernel, arguments, grid, order, following)
         _skipped.pop(code, None)
         return ""
@@ -433,7 +326,10 @@ def run(
         # Whatever it is that a program raises, it does so alone.
         why = str(error) if isinstance(error, NotVectorised) else type(error).__name__
     if following is not None:
-        following.roll_back(0)
+        following.roll_back()
+    if why == _STORED_TO:
+        _in_place.add(code)
+        return run(builder, kernel, arguments, grid, order, session)
     _skipped[code] = next_time, min(2 * next_time, _MOST_SKIPPED), why
     return why
 
@@ -460,7 +356,7 @@ def _run(
         runs += 1
         if runs + len(pending) > max(total // 2, 2):
             raise NotVectorised("programs take many paths")
-        place = session.begin((group + 1).astype(np.int32))
+        place = session.begin(group)
         Programs.largest = 0
         builder.grid_idx = _places(order[group], grid)
         try:
@@ -478,7 +374,6 @@ def _run(
             size = -(-large.nbytes // len(group))
             pending.insert(0, group)
             continue
-        session.end()
         if len(group) > 1:
             size = Programs.largest // len(group)
     _sizes[kernel.__code__] = size
@@ -505,9 +400,7 @@ def install(module: Any, following: Callable[[], bool], patches: Patches) -> Non
         patches: takes what is replaced.
     """
     patches.set(module, "np", numpy_for(np))
-    for name in ("np_erf_fp32", "np_erf_fp64", "np_umulhi_u64"):
-        if hasattr(module, name):
-            patches.set(module, name, elementwise(getattr(module, name)))
+    patches.set(module, "np_umulhi_u64", elementwise(module.np_umulhi_u64))
     printed = module.InterpreterBuilder.create_print
 
     def create_print(builder: Any, *operands: Any) -> None:

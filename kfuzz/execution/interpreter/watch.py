@@ -8,6 +8,7 @@ its user installed it.
 """
 
 import contextlib
+import ctypes
 import inspect
 import math
 import os
@@ -230,8 +231,9 @@ class Launches:
         if self.together:
             try:
                 why = vectorised.run(
-                    builder, kernel, arguments, self.grid, order, self._session
-                )
+                    builder, kernel, arguments, self.grid, order,
+                    partial(self._session, check),
+                )  # fmt: skip
             finally:
                 self.check = check
         if not why:
@@ -245,17 +247,21 @@ class Launches:
             builder.set_grid_idx(x, y, z)
             kernel(**arguments)
 
-    def _session(self) -> vectorised.Session:
+    def _session(
+        self, check: AddressCheck | None, thorough: bool
+    ) -> vectorised.Session:
         """Return what follows the programs of the launch from now on."""
-        if self.check is None:
+        if check is None:
             spans = {
                 (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes())
                 for t in tensors_in(self.given)
             }
             regions = Regions(Region(a, a + n, 1, "", "") for a, n in spans if n)
         else:
-            regions = self.check.regions
-        session = vectorised.Session(regions, self._gets_on)
+            regions = check.regions
+        session = vectorised.Session(
+            regions, math.prod(self.grid), self._gets_on, thorough=thorough
+        )
         self.check = cast(AddressCheck, session)  # it stands for one
         return session
 
@@ -506,9 +512,20 @@ _INTERPRETED: Final = (
 _COMPILED: Final = ("cuda.bindings.nvrtc",)
 
 
+# Options of glibc's `mallopt`: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes.
+_KEPT: Final = {-1: 1 << 28, -3: 1 << 25}
+
+
 def for_interpret() -> None:
-    """Import what Triton's interpreter needs, as far as it is there."""
+    """Import what Triton's interpreter needs, as far as it is there.
+
+    Memory that arrays leave is kept for the next: else each operation has the kernel of
+    the system make its pages anew, which takes as long as computing what they hold.
+    """
     _import((*_LAUNCHED, *_INTERPRETED))
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        for option, nbytes in _KEPT.items():
+            ctypes.CDLL(None).mallopt(option, nbytes)
 
 
 def for_cuda() -> None:

@@ -35,7 +35,7 @@ from kfuzz.features.judge.kernelbench.values import OWN
 from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.sandbox import Built, RemoteKernel, Sandbox
-from kfuzz.features.judge.sandbox.terms import Entry, Mode
+from kfuzz.features.judge.sandbox.terms import Entry
 from kfuzz.features.judge.sandbox.wire import raw
 from kfuzz.numerics.accumulation import identical, same_bits
 from kfuzz.store.files import StoredTensor, dump
@@ -226,7 +226,7 @@ class Candidate:
             return
         self._config, entry = config, self._entry
         if config == EVALUATION:
-            entry = replace(entry, mode=Mode.EVAL)
+            entry = replace(entry, evaluation=True)
         elif config == OTHER_WEIGHTS:
             state = self._reference.form.state()
             entry = replace(entry, weights=state, constants_drawn=True)
@@ -967,7 +967,4 @@ def bound(
         declaration=claims,
         explicit=EXPLICIT,
         arguments=Arguments(reference.names, (), (), reference.names),
-        module="",
-        line=0,
-        top_level=False,
     )

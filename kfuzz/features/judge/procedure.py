@@ -196,9 +196,7 @@ class JudgedKernel(LoadedKernel):
         return JudgedRunner(self, place, expired=expired)
 
 
-def judged_again(
-    finding: Finding, config: ReplayConfig, opened: Callable[..., Candidate] = Candidate
-) -> JudgedKernel:
+def judged_again(finding: Finding, config: ReplayConfig) -> JudgedKernel:
     """Return the candidate of a finding, in a child, to be replayed.
 
     Raises:
@@ -217,7 +215,7 @@ def judged_again(
     made = loaded_candidate(
         problem.reference, candidate, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
-        limits=Limits(), opened=opened, corpus=config.corpus,
+        limits=Limits(), corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
@@ -646,12 +644,7 @@ class JudgeConfig:
         budget: when to stop; at the first confirmed finding by default.
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
         benchmarked_only: whether no other shape is tried.
-        nonfinite: what is promised of NaN and infinities: "propagate" or "undefined".
-        own_kernels_only: whether kernels of a library in place of its own count as a
-            violation.
-        determinism: "none" where results may follow random numbers of the candidate's
-            own, within what is allowed; else "run_to_run".
-        claims: what else candidates declare, as `kfuzz.kernel` takes it.
+        claims: what candidates declare, as `kfuzz.kernel` takes it.
         limits: what the candidate's child may take.
         started: `time.monotonic()` from which the time counts.
         explain: whether findings are reduced and explained; else a confirmed one ends
@@ -666,9 +659,6 @@ class JudgeConfig:
     budget: Budget = field(default_factory=lambda: Budget(max_findings=1))
     device: str = "auto"
     benchmarked_only: bool = False
-    nonfinite: str = "propagate"
-    own_kernels_only: bool = False
-    determinism: str = "run_to_run"
     claims: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     started: float | None = None
@@ -747,13 +737,7 @@ class Judging:
         config = self._config
         # A candidate judged on it before may have left it with other weights.
         reference.use_drawn(drawn=False)
-        stated = {
-            "accumulator": audit.accumulator,
-            "nonfinite": config.nonfinite,
-            "own_kernels_only": config.own_kernels_only,
-            "determinism": config.determinism,
-            **config.claims,
-        }
+        stated = {"accumulator": audit.accumulator, **config.claims}
         if audit.finite:
             stated["nonfinite"] = "undefined"
         claims = claims_of(reference, **stated)

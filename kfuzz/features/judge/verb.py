@@ -139,14 +139,18 @@ def judge(
     verdict is printed).
     """
     started = time.monotonic()
+    claims = {
+        "nonfinite": nonfinite,
+        "own_kernels_only": own_kernels_only,
+        "determinism": determinism,
+    }
     if serve is not None:
         if candidate is not None:
             raise UsageError("candidates are sent", where=str(candidate))
         return _serve(
             serve, reference, jobs=jobs, max_time=max_time or DEFAULT_SERVED,
-            max_cases=max_cases, device=device, corpus=corpus, nonfinite=nonfinite,
-            own_kernels_only=own_kernels_only, determinism=determinism,
-            benchmarked_only=shapes == "benchmarked",
+            max_cases=max_cases, device=device, corpus=corpus,
+            benchmarked_only=shapes == "benchmarked", **claims,
         )  # fmt: skip
     if reference is None or candidate is None:
         fix = "kfuzz judge REFERENCE.py CANDIDATE.py"
@@ -184,9 +188,7 @@ def judge(
             ),
             device=device,
             benchmarked_only=shapes == "benchmarked",
-            nonfinite=nonfinite,
-            own_kernels_only=own_kernels_only,
-            determinism=determinism,
+            claims=claims,
             started=started,
             limits=replace(limits, open_seconds=min(limits.open_seconds, building)),
         )

@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from kfuzz.features.monitor.counts import Counts
     from kfuzz.features.monitor.gate import Centroid as Centroid
     from kfuzz.features.monitor.gate import Detector as Detector
     from kfuzz.features.monitor.gate import NonFinite as NonFinite
     from kfuzz.features.monitor.gate import Statistics as Statistics
     from kfuzz.features.monitor.monitored import Contract
+    from kfuzz.features.monitor.runtime import Counts
     from kfuzz.features.monitor.subjects import Arguments
     from kfuzz.features.monitor.violation import Violation as Violation
 

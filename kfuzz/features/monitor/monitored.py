@@ -23,7 +23,6 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.compiled import is_compiling, traced
-from kfuzz.features.monitor.counts import Counts
 from kfuzz.features.monitor.gate import (
     Detector,
     HostGate,
@@ -36,7 +35,7 @@ from kfuzz.features.monitor.references import (
     ReferenceSubject,
     reference_declaration,
 )
-from kfuzz.features.monitor.runtime import log, runtime
+from kfuzz.features.monitor.runtime import Counts, log, runtime
 from kfuzz.features.monitor.seen import (
     Call,
     Comparison,

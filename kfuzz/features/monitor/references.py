@@ -50,6 +50,7 @@ from kfuzz.features.monitor.subjects import (
     tf32_allowed,
 )
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
+from kfuzz.numerics.accumulation import identical
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.numerics.run import Metadata
 from kfuzz.numerics.shadow import in_float32
@@ -461,7 +462,7 @@ class Reference:
         moved = [
             i for i, x in enumerate(given)
             if x._version != versions[i]
-            or (compares and not torch.equal(_bits(x), _bits(tensors[i])))
+            or (compares and not identical(x, tensors[i]))
         ]  # fmt: skip
         for i in self._inplace:  # what it returns besides is the same, or nothing
             returned = returned if isinstance(returned, Tensor) else given[i]
@@ -570,10 +571,6 @@ def mismatch(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | No
             what = f"{name} is {copy.dtype}, expected {x.dtype}"
             return Metadata(Kind.WRONG_DTYPE, name, what)
     return None
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def numbers_of(seen: Seen) -> Seen:
@@ -715,14 +712,8 @@ class ReferenceSubject(Subject):
             stored = {dtype_name(x.dtype) for x in native.tensors} <= FORMATS.keys()
             plain = stored and self.explicit <= _NO_ARITHMETIC
             pairs = zip(seen.returned.copies, native.tensors, strict=False)
-            if (
-                metadata is None
-                and plain
-                and all(
-                    c.shape == tuple(x.shape) and torch.equal(_bits(c.values), _bits(x))
-                    for c, x in pairs
-                )
-            ):
+            alike = metadata is None and plain
+            if alike and all(identical(c.values, x) for c, x in pairs):
                 made = Reference(self, seen, len(native.tensors), native.tensors)
         operator = made.operator
         case = case_of(operator, seen, made.scalars, by_size=True)

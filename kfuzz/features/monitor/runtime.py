@@ -11,11 +11,79 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.errors import UsageError
-from kfuzz.features.monitor.counts import Counts, unjudged
 from kfuzz.features.monitor.seen import Memory
 
 if TYPE_CHECKING:
     from kfuzz.features.monitor.monitored import Monitor
+
+
+# What becomes of calls, counted.
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the calls of one monitored function.
+
+    Attributes:
+        function: its name.
+        seen: calls.
+        sampled: calls chosen to be looked at.
+        new_signatures: of these, for a signature not seen before.
+        outliers: calls that a detector flagged.
+        dropped: calls chosen while there was no buffer for their data.
+        skipped: calls chosen whose data could not be copied: under CUDA graph capture,
+            of tensor subclasses, under other modes of torch.
+        outside: calls that the contract does not cover.
+        raised: calls chosen that raised.
+        checked: calls judged.
+        undecided: of these, with no element that could be judged.
+        violations: of these, that broke their contract.
+        errors: calls that a reference, a callback, or the monitor itself failed on.
+    """
+
+    function: str
+    seen: int = 0
+    sampled: int = 0
+    new_signatures: int = 0
+    outliers: int = 0
+    dropped: int = 0
+    skipped: int = 0
+    outside: int = 0
+    raised: int = 0
+    checked: int = 0
+    undecided: int = 0
+    violations: int = 0
+    errors: int = 0
+
+
+# Why nothing was judged of calls that were chosen, in words, and what to do.
+_LOST: Final = {
+    "dropped": "found no buffer for their data (kfuzz.monitor.start(ring_bytes=…))",
+    "skipped": "could not be copied",
+    "outside": "are outside the contract",
+    "raised": "raised",
+    "errors": "met an error",
+    "undecided": "had no element that could be judged",
+}
+
+
+_WAITED: Final = (
+    "waited for their check when the program ended (kfuzz.monitor.flush() before it "
+    "does, or start(exit_seconds=…))"
+)
+
+
+def unjudged(counts: Counts) -> str:
+    """Return why nothing was judged of a function that was called; "" otherwise."""
+    if counts.checked > counts.undecided or not counts.seen:
+        return ""
+    calls = "its one call" if counts.seen == 1 else f"its {counts.seen} calls"
+    if not counts.sampled:
+        return f"none of {calls} was chosen to be looked at: see rate="
+    lost = {why: getattr(counts, name) for name, why in _LOST.items()}
+    lost[_WAITED] = counts.sampled - sum(lost.values())
+    reasons = ", ".join(f"{n} {why}" for why, n in lost.items() if n > 0)
+    return f"none of {calls} was judged: of {counts.sampled} chosen {reasons}"
 
 
 # The thread that checks, and its queue.
@@ -36,15 +104,13 @@ class Checker:
         self._failed = failed
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._settled = threading.Condition()
-        self._put_in = self._done = 0
         self._thread: threading.Thread | None = None
         self._leaving = False
 
     @property
     def waiting(self) -> int:
-        """Items that are not done."""
-        return self._put_in - self._done
+        """Items that are not begun."""
+        return self._queue.qsize()
 
     def put(self, item: Callable[[], None]) -> None:
         """Have an item done; waits for nothing."""
@@ -55,16 +121,17 @@ class Checker:
                     target=self._work, name="kfuzz-monitor", daemon=True
                 )
                 self._thread.start()
-            self._put_in += 1
-        self._queue.put(item)
+            self._queue.put(item)
 
     def flush(self, timeout: float | None) -> bool:
         """Wait for all items so far; whether they are done, in time."""
         if threading.current_thread() is self._thread:
             return False  # what is being done asks
-        wanted = self._put_in
-        with self._settled:
-            return self._settled.wait_for(lambda: self._done >= wanted, timeout)
+        if self._thread is None:
+            return True
+        done = threading.Event()
+        self.put(done.set)
+        return done.wait(timeout)
 
     def end(self, timeout: float | None, *, leaving: bool = False) -> None:
         """Let the thread end once it has nothing left; the next item begins another.
@@ -76,11 +143,10 @@ class Checker:
         """
         self._leaving = leaving
         with self._lock:
-            thread, self._thread = self._thread, None
+            thread = self._thread
             if thread is None:
                 return
-            self._put_in += 1
-        self._queue.put(None)
+            self._queue.put(None)
         if thread is not threading.current_thread():
             thread.join(timeout)
 
@@ -88,13 +154,13 @@ class Checker:
         while not self._leaving:
             item: Any = self._queue.get()
             if item is None:
-                self._count()
-                return
-            try:
-                self._try(item)
-            finally:
-                del item  # nothing of a call stays once a flush returns
-                self._count()
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue
+            self._try(item)
+            del item  # nothing of a call stays once a flush returns
 
     def _try(self, what: Callable[[], object]) -> None:
         """Call something and log what it raises; sys.exit in a callback does too."""
@@ -102,11 +168,6 @@ class Checker:
             what()
         except BaseException as error:
             self._failed(error)
-
-    def _count(self) -> None:
-        with self._settled:
-            self._done += 1
-            self._settled.notify_all()
 
 
 log: Final = logging.getLogger("kfuzz.monitor")

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import span_of
+from kfuzz.numerics.accumulation import as_integers, identical
 from kfuzz.numerics.formats import Footprint
 
 LEAF: Final = "*"
@@ -524,9 +525,9 @@ def compared(
     with torch.no_grad():
         for name, was in before.items():
             now = after[name].detach()
-            if not now.numel() or (now.is_cpu and torch.equal(bits(was), bits(now))):
+            if not now.numel() or (now.is_cpu and identical(was, now)):
                 continue
-            differs = (bits(was) != bits(now)).reshape(-1)
+            differs = (as_integers(was) != as_integers(now)).reshape(-1)
             numbers = torch.stack((differs.sum(), differs.to(torch.uint8).argmax()))
             if now.is_cuda:
                 pending[name] = numbers
@@ -537,9 +538,3 @@ def compared(
         return Comparison(None, (), known)
     copies = memory.take(list(pending.values()))
     return None if copies is None else Comparison(copies, list(pending), known)
-
-
-def bits(tensor: Tensor) -> Tensor:
-    """Return the elements of a tensor as integers of their size, of its layout."""
-    ints = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.view(ints[tensor.element_size()])

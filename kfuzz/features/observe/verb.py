@@ -1,24 +1,27 @@
-"""kfuzz observe: the kernels that a program launches, as a file of bindings."""
+"""kfuzz observe and sanitize: the kernels that a program launches, bound or checked."""
 
-import os
+import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+import time
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from kfuzz.cli.settings import option
-from kfuzz.cli.streams import ExitCode
+from kfuzz.cli import settings
+from kfuzz.cli.settings import FormatOption, option, shared
+from kfuzz.cli.streams import ExitCode, code_of_search, print_report
 from kfuzz.core.errors import UsageError
-from kfuzz.core.features import with_home
+from kfuzz.core.event import Exited
+from kfuzz.features.observe.program import run_program
 from kfuzz.report.files import require_writable
+from kfuzz.store.files import read_source
+from kfuzz.targets.load import project_root
 
-# Not as a module of its own: what is pickled there is read here.
-_PROGRAM: Final = "from kfuzz.features.observe.watching import run; run()"
+OBSERVING: Final = "kfuzz.features.observe.watching"
 
 
 def observe(
@@ -51,35 +54,21 @@ def observe(
     require_writable(out, where="--out")
     folder = Path(tempfile.mkdtemp(prefix="kfuzz-observe-"))
     try:
-        code = _run(script, arguments or [], folder)
+        import torch
+
+        words = [str(script), *(arguments or ())]
+        interpreted = not torch.cuda.is_available()
+        code = run_program(words, folder, [OBSERVING], interpreted=interpreted)
         if code:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             typer.echo(f"kfuzz: {script} ended with {how}", err=True)
-        return _written(script, arguments or [], folder, out)
+        return write_bindings(shlex.join(["kfuzz", "observe", *words]), folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(script: Path, arguments: list[str], folder: Path) -> int:
-    """Run the program; a signal is its own to obey."""
-    environment = dict(os.environ)
-    import torch
-
-    if not torch.cuda.is_available():
-        environment.setdefault("TRITON_INTERPRET", "1")
-    words = [sys.executable, "-c", _PROGRAM, str(folder), str(script), *arguments]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return subprocess.run(
-            words, env=with_home(environment), check=False,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        ).returncode  # fmt: skip
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int:
-    """Write the bindings, and tell what they are."""
+def write_bindings(command: str, folder: Path, out: Path) -> ExitCode:
+    """Write the bindings that a program left in a folder, and tell what they are."""
     from kfuzz.features.examining import write_or_raise
     from kfuzz.features.observe.watching import read
     from kfuzz.features.observe.writing import bindings, guess, is_bound
@@ -87,13 +76,12 @@ def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int
     callees = [c for c in read(folder) if c.calls or c.launches]
     if not callees:
         typer.echo(
-            f"kfuzz: {script} launched no Triton kernel and called no custom operator: "
-            "nothing was written",
+            "kfuzz: it launched no Triton kernel and called no custom operator: "
+            f"{out} was not written",
             err=True,
         )
         return ExitCode.NOTHING_TO_RUN
     found = [(callee, guess(callee)) for callee in callees]
-    command = " ".join(["kfuzz observe", str(script), *arguments])
     write_or_raise(out, bindings(found, command=command))
     for callee, made in found:
         said = "no operator agrees" if made is None else f"ops.{made.operator}"
@@ -104,3 +92,162 @@ def _written(script: Path, arguments: list[str], folder: Path, out: Path) -> int
     if bound:
         typer.echo(f"next: kfuzz check {out}")
     return ExitCode.OK
+
+
+# kfuzz sanitize: its launches, interpreted and checked.
+
+_CHECKING: Final = "kfuzz.features.observe.sanitizing"
+_GPUS: Final = ("slice", "h100", "a100", "mi300")
+
+
+def sanitize(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROGRAM",
+            help="The program, a Python file, and all that it is given.",
+        ),
+    ] = None,
+    module: Annotated[
+        str,
+        option(("-m", "--module"), "Run this module instead: pytest.", metavar="NAME"),
+    ] = "",
+    gpu: Annotated[
+        str,
+        option(
+            "--gpu",
+            "What it finds; slice is a seventh of an H100.",
+            settings.one_of(*_GPUS),
+        ),
+    ] = "slice",
+    bindings: Annotated[
+        Path | None,
+        option(
+            "--bindings",
+            "Write a file of bindings for what was launched, as `kfuzz observe` does.",
+            metavar="FILE",
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        option(
+            "--select",
+            "Report kernels with these names alone; globs. Repeatable.",
+            metavar="GLOB",
+        ),
+    ] = None,
+    suppress: Annotated[
+        Path | None,
+        option(
+            "--suppress",
+            "Faults that are known: a line of FILE is path.py:41 and the reason.",
+            metavar="FILE",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, option("--strict", "Exit 1 where a launch could not be interpreted, too.")
+    ] = False,
+    max_time: Annotated[
+        str | None, shared("max-time", "End the program after this long.")
+    ] = None,
+    report: Annotated[Any, shared("report")] = None,
+    format: FormatOption = "text",
+) -> int:
+    """Run any program without a GPU, and check what its Triton kernels do.
+
+    The program finds a GPU. Each launch is interpreted: loads and stores outside the
+    tensors that it is given, loads of memory that nothing wrote, and races between
+    programs are reported by line. What the program prints and returns stays its own.
+
+    Exit codes: 0 no fault, 1 a fault that is not suppressed, or the program failed,
+    2 usage, or the program is not there, 3 internal error, 4 nothing was launched, 130
+    interrupted. What the program itself ended with is printed.
+    """
+    from kfuzz.features.observe import faults as found
+    from kfuzz.report.files import ReportFiles
+
+    given = list(words or ())
+    if not module and not given:
+        raise UsageError("no program", fix="name a Python file, or -m and a module")
+    if not module and not Path(given[0]).is_file():
+        raise UsageError("there is no such file", where=given[0])
+    if bindings is not None:
+        require_writable(bindings, where="--bindings")
+    known = {} if suppress is None else _suppressed(suppress)
+    files = ReportFiles(report or (), root=project_root())
+    command = [*(("-m", module) if module else ()), *given]
+    said = shlex.join(["kfuzz", "sanitize", *command])
+    limit = None if max_time is None else settings.duration(max_time)
+    folder = Path(tempfile.mkdtemp(prefix="kfuzz-sanitize-"))
+    began = time.monotonic()
+    try:
+        ended = run_program(
+            command,
+            folder,
+            [_CHECKING, OBSERVING] if bindings else [_CHECKING],
+            interpreted=True,
+            seconds=limit,
+            environment={found.GPU: gpu},
+        )
+        seen, processes = found.read(folder)
+        if bindings is not None:
+            write_bindings(said, folder, bindings)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    interrupted = ended in (-signal.SIGINT, ExitCode.INTERRUPTED)
+    faults = [
+        f
+        for f in seen.faults.values()
+        if not select or any(fnmatchcase(f.kernel.name, glob) for glob in select)
+    ]
+    faults.sort(key=lambda f: (f.kernel.file, f.kernel.line, f.access.line))
+    open_ = [f for f in faults if f.access.line not in known]
+    code = code_of_search(
+        interrupted=interrupted,
+        violated=bool(open_) or bool(ended) or (strict and bool(seen.lacking)),
+        failed=False,
+        ran=bool(seen.launches or seen.lacking),
+    )
+    for event in found.events(
+        seen, faults, known, time.monotonic() - began, interrupted
+    ):
+        files.feed(event)
+    files.finish(Exited(code, "", said))
+    files.require_written()
+    print_report(
+        format,
+        lambda: found.document(seen, faults, known, ended),
+        lambda: found.lines(seen, faults, known, ended, processes),
+    )
+    return code
+
+
+sanitize.context_settings = {  # type: ignore[attr-defined]
+    "allow_interspersed_args": False,  # what follows the program is its own
+    "ignore_unknown_options": True,
+}
+
+
+def _suppressed(file: Path) -> dict[str, str]:
+    """Return why faults are known, by line.
+
+    Raises:
+        UsageError: if the file cannot be read, or a line of it has no reason.
+    """
+    try:
+        text = read_source(file)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(file)) from None
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        place, _, reason = line.strip().partition(" ")
+        if not place or place.startswith("#"):
+            continue
+        if not place.rpartition(":")[2].isdigit() or not reason.strip():
+            raise UsageError(
+                f"{line.strip()!r:.60} suppresses nothing",
+                where=f"{file}:{number}",
+                fix="write path.py:41 and the reason",
+            )
+        found[place] = reason.strip()
+    return found

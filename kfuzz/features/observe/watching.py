@@ -9,15 +9,13 @@ those that its frame holds when it launches, and its result is awaited.
 import functools
 import inspect
 import os
-import pickle
-import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,34 +24,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import interpreting, watch
-from kfuzz.store.files import replace_file
+from kfuzz.features.observe.program import (
+    FOLDER,
+    Shape,
+    Unknown,
+    at_end,
+    leave,
+    left,
+)
 
 # What an observed program did, as one process hands it to another.
 
-FILE: Final = "seen.pickle"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A tensor as a call got it.
-
-    Attributes:
-        sizes: of its dimensions.
-        strides: in elements.
-        dtype: "float32", ….
-        device: "cpu", "cuda:0", ….
-        values: the elements on the CPU; None where there were too many of them.
-    """
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    device: str
-    values: Any = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        """Return it as a signature has it."""
-        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
+_KIND: Final = "callees"
 
 
 @dataclass(frozen=True)
@@ -68,10 +50,6 @@ class Seen:
 
     given: Mapping[str, Any]
     results: tuple[Any, ...] | None
-
-
-class Unknown(str):
-    """A value that no file of bindings can hold: what it is, for people."""
 
 
 @dataclass
@@ -102,16 +80,21 @@ class Callee:
 
 def write(callees: Mapping[object, Callee], folder: Path) -> None:
     """Keep what was seen, whole or not at all."""
-    made = pickle.dumps(list(callees.values()))
-    replace_file(folder / FILE, made, prefix=".new-", sync=False)
+    sys.setprofile(None)
+    if callees:
+        leave(folder, _KIND, list(callees.values()))
 
 
 def read(folder: Path) -> list[Callee]:
     """Return what was seen; nothing where the program was not begun."""
-    file = folder / FILE
-    # kfuzz's own process wrote it, into a folder of kfuzz's own.
-    found: list[Callee] = pickle.loads(file.read_bytes()) if file.exists() else []
-    return found
+    found: dict[tuple[str, str], Callee] = {}
+    for seen in left(folder, _KIND):
+        for callee in seen:
+            held = found.setdefault((callee.module, callee.name), callee)
+            if held is not callee:
+                held.count += callee.count
+                held.launches |= callee.launches
+    return list(found.values())
 
 
 MOST_CALLS: Final = 6
@@ -319,36 +302,20 @@ def _of_frame(frame: FrameType) -> dict[str, Any]:
     return {n: held[n] for n in names if n in held and n not in skipped}
 
 
-# The process in which a program is observed.
+# A process of a program that is observed.
+
+_around = ExitStack()  # never left, and kept lest it be collected
 
 
-def run() -> None:
-    """Run the program of the command line as Python would, and keep what it launched.
-
-    Before it stands the folder in which that is kept.
-    """
-    _, kept_in, script, *arguments = sys.argv
-    folder = Path(kept_in)
-    import triton.runtime.interpreter  # noqa: F401 - what is not loaded is not hooked
-
+def begin() -> None:
+    """See what this process launches from now on, and leave it where it ends."""
+    with suppress(ImportError):
+        import triton.runtime.interpreter  # noqa: F401 - what is not loaded is not hooked
     watching = Watching()
-    ended = os._exit
-
-    def leave(status: int) -> NoReturn:
-        write(watching.callees, folder)
-        ended(status)
-
-    os._exit = leave
-    sys.argv = [script, *arguments]
-    # What Python puts there for a script, in the place of what stands there for `-c`.
-    sys.path[0] = str(Path(script).resolve().parent)
-    try:
-        with ExitStack() as around:
-            if interpreting():
-                around.enter_context(simulated.gpu())
-                around.enter_context(watch())
-            around.enter_context(watching.on())
-            runpy.run_path(script, run_name="__main__")
-    finally:
-        sys.setprofile(None)
-        write(watching.callees, folder)
+    if interpreting():
+        _around.enter_context(simulated.gpu())
+        _around.enter_context(watch())
+    _around.enter_context(watching.on())
+    folder, pid = Path(os.environ[FOLDER]), os.getpid()
+    # A fork knows what the process before it saw.
+    at_end(lambda: write(watching.callees if pid == os.getpid() else {}, folder))

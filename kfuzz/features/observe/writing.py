@@ -14,12 +14,8 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.features import needed
-from kfuzz.features.observe.watching import (
-    Callee,
-    Seen,
-    Shape,
-    Unknown,
-)
+from kfuzz.features.observe.program import Shape, Unknown
+from kfuzz.features.observe.watching import Callee, Seen
 
 # Which operator a function computes: one with whose bound its seen results agree.
 

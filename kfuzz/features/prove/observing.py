@@ -24,6 +24,7 @@ from kfuzz.core.recipe import Case, poison_of
 from kfuzz.evaluation.evaluator import Evaluator, Setting
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter import watch
+from kfuzz.execution.interpreter.programs import shaped
 from kfuzz.execution.launches.building import beside
 from kfuzz.execution.launches.capture import (
     UNKNOWN,
@@ -324,8 +325,7 @@ def _recording(case: Case, made: list[Observed]) -> Iterator[None]:
 
     def note(kind: str, ptrs: Any, mask: Any) -> None:
         if now:
-            live = np.broadcast_to(_as_flags(mask, ptrs.shape), ptrs.shape)
-            addresses = np.asarray(ptrs)[live]
+            addresses = np.asarray(ptrs)[shaped(mask, ptrs.shape).astype(np.bool_)]
             if addresses.size:
                 now[0].add(ATOMIC if check.atomic else kind, check.origin, addresses)
 
@@ -366,8 +366,3 @@ _HOOKED: Final[tuple[tuple[str, str, int, int | None], ...]] = (
     ("atomic_rmw", ATOMIC, 2, 4),
     ("atomic_cas", ATOMIC, 1, None),
 )
-
-
-def _as_flags(mask: Any, shape: tuple[int, ...]) -> Any:
-    flags = np.asarray(mask).astype(np.bool_)
-    return flags.reshape(shape) if flags.size == int(np.prod(shape)) else flags

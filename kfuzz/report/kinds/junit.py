@@ -93,6 +93,8 @@ def _result(
     failing = [shown for shown in findings if shown.fails]
     if failing:
         first = one_line(failing[0].finding.failure.message)
+        if (line := failing[0].finding.line) is not None:
+            first += one_line(f"; line {line.file}:{line.line}")
         more = f" (and {len(failing) - 1} more findings)" if failing[1:] else ""
         body = "\n\n".join(
             "\n".join(finding_lines(made, Depth.MEDIUM))

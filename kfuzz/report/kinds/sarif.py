@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kfuzz import __version__
+from kfuzz.core.finding import Patch
 from kfuzz.core.verdict import State
 from kfuzz.report.finding_view import Depth, finding_lines, line_of, view
 from kfuzz.report.kinds import ReportKind
@@ -102,12 +103,32 @@ def _result(shown: Shown, rule: int, root: Path, options: str) -> Document:
             "new": shown.is_new,
         },
     }
+    patches = [p for p in finding.patches if not Path(p.file).is_absolute()]
+    if patches:
+        result["fixes"] = list(map(_fix, patches))
     if shown.known:
         reason = one_line(shown.reason) or "marked as known"
         result["suppressions"] = [
             {"kind": "external", "status": "accepted", "justification": reason}
         ]
     return result
+
+
+def _fix(patch: Patch) -> Document:
+    """Return a patch: the lines that go, and those that come (3.55)."""
+    hunk = Patch.HUNK.fullmatch(patch.diff)
+    assert hunk is not None
+    first, count, body = hunk.groups()
+    gone = {"startLine": int(first), "startColumn": 1, "endColumn": 1}
+    gone["endLine"] = int(first) + int(count or 1)
+    lines = body.splitlines(keepends=True)
+    text = "".join(line[1:] for line in lines if line[0] in " +")
+    file = {"uri": quote(patch.file), "uriBaseId": _ROOT}
+    changed = {"deletedRegion": gone, "insertedContent": {"text": text}}
+    return {
+        "description": {"text": _sentence(one_line(patch.statement))},
+        "artifactChanges": [{"artifactLocation": file, "replacements": [changed]}],
+    }
 
 
 def _location(shown: Shown, root: Path) -> Document:

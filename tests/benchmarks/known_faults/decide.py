@@ -25,6 +25,7 @@ class Found:
         output: the name in its signature.
         message: the finding in one line.
         elements: elements of all tensor inputs of the smallest case.
+        line: the line of source that it comes from, as `kfuzz run` prints it in JSON.
     """
 
     contract: str
@@ -32,6 +33,7 @@ class Found:
     output: str
     message: str = ""
     elements: int = 0
+    line: dict | None = None
 
     @property
     def signature(self) -> tuple[str, str, str]:

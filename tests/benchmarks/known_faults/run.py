@@ -95,12 +95,12 @@ def compare(
 
 def _measure(entry: Entry, options: argparse.Namespace) -> Row:
     def search(version: str, limit: int | None) -> Ran:
-        return _searched(entry, version, limit, options)
+        return searched(entry, version, limit, options)
 
     return (entry, *compare(entry, search))
 
 
-def _searched(
+def searched(
     entry: Entry, version: str, limit: int | None, options: argparse.Namespace
 ) -> Ran:
     """Install a version and search it."""
@@ -186,6 +186,7 @@ def _read(
                     signature.get("output") or "",
                     one["message"],
                     one["input_elements"] or 0,
+                    one["line"],
                 )
             )
     cases = sum(kernel["decided"] or 0 for kernel in said["kernels"])

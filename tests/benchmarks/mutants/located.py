@@ -8,6 +8,7 @@ printed as certain and is another one, and on any line of a correct kernel.
 """
 
 import argparse
+import ast
 import json
 import math
 import os
@@ -41,8 +42,8 @@ from tests.benchmarks.mutants.mutator import Mutant, written
 from tests.benchmarks.mutants.run import chosen
 
 HEADS: Final = (
-    "family", "found", "top 1", "top 3", "certain", "wrong", "seconds, median",
-    "seconds, 90 %",
+    "family", "found", "top 1", "top 3", "certain", "wrong", "patch", "original",
+    "seconds, median", "seconds, 90 %",
 )  # fmt: skip
 
 
@@ -61,6 +62,8 @@ class Row:
         seconds: of processor time.
         tried: changes that were run.
         run: lines that the failing call runs.
+        patches: changes that pass the first two gates of `kfuzz repair`.
+        restored: which of these is the correct kernel, counted from 1; 0 where none is.
     """
 
     id: str
@@ -73,6 +76,8 @@ class Row:
     seconds: float = 0.0
     tried: int = 0
     run: int = 0
+    patches: int = 0
+    restored: int = 0
 
     def within(self, n: int) -> bool:
         """Whether the changed line is among the first."""
@@ -123,17 +128,16 @@ def _failure(evaluator: Evaluator, case: Case) -> Failure | None:
     return None
 
 
-def row_of(mutant: Mutant, folder: Path, limit: float) -> Row | None:
-    """Return what comes of a mutant; None where no case fails."""
-    return _row(
-        mutant.id, mutant.rule.family, mutant.line, mutant.specimen.name,
-        folder / mutant.file, limit,
-    )  # fmt: skip
+def row_of(mutant: Mutant, folder: Path, limit: float, kept: Path) -> Row | None:
+    """Return what comes of a mutant; None where no case fails.
 
-
-def _row(
-    id: str, family: str, truth: int, name: str, file: Path, limit: float
-) -> Row | None:
+    Args:
+        mutant: the mutant.
+        folder: where its file is.
+        limit: seconds for its line, and again for what mends it.
+        kept: where the texts of its patches are to lie.
+    """
+    name, file = mutant.specimen.name, folder / mutant.file
     loaded = load(Source(file=file, only=(name,)), root=file.parent)[0]
     budget = budget_for(loaded.kernel, "interpret")
     evaluator = Evaluator(loaded.kernel, setting_of("cpu", budget, CLASSES))
@@ -142,13 +146,19 @@ def _row(
     if found is None:
         return None
     case, first, failure = found
-    row = Row(id, family, truth)
+    row = Row(mutant.id, mutant.rule.family, mutant.line)
     if failure.accesses:
         row.accessed = int(failure.accesses[0].line.rpartition(":")[2] or 0)
     began = time.process_time()
     made = Locating(evaluator, failure.signature(name), file.parent)
     line = made.line([case, first, *cases], time.monotonic() + limit)
     row.seconds = time.process_time() - began
+    correct = ast.dump(ast.parse(mutant.specimen.text))
+    for number, draft in enumerate(made.drafts(time.monotonic() + limit), 1):
+        row.patches = number
+        kept.joinpath(f"{file.stem}__{number}.py").write_text(draft.after, "utf-8")
+        if ast.dump(ast.parse(draft.after)) == correct:
+            row.restored = number
     row.lines, row.tried = made.lines, made.tried
     row.run = sum(len(code.lines) for code in made.codes)
     if line is not None:
@@ -166,7 +176,8 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         cells = (
             name or "**all**", len(of), _share(of, lambda r: r.within(1)),
             _share(of, lambda r: r.within(3)), _share(of, lambda r: r.certain),
-            sum(map(is_wrong, of)), f"{statistics.median(seconds):.1f}",
+            sum(map(is_wrong, of)), _share(of, lambda r: r.patches > 0),
+            _share(of, lambda r: r.restored > 0), f"{statistics.median(seconds):.1f}",
             f"{seconds[math.ceil(0.9 * len(of)) - 1]:.1f}",
         )  # fmt: skip
         yield f"| {' | '.join(map(str, cells))} |"
@@ -212,12 +223,13 @@ def main() -> int:
         known = {made["id"]: made for made in map(json.loads, lines)}
     with tempfile.TemporaryDirectory(prefix="located-") as name:
         folder = Path(name)
+        kept = options.keep.parent if options.keep else folder
         written(folder, every)
         for mutant in every:
             if mutant.id in known or time.monotonic() >= end:
                 continue
             try:
-                row = row_of(mutant, folder, options.limit)
+                row = row_of(mutant, folder, options.limit, kept)
             except Exception as error:
                 print(f"{mutant.id}: {error!r}", file=sys.stderr, flush=True)
                 continue

@@ -42,7 +42,7 @@ def judged(
     *,
     max_cases: int = 60,
     device: str = "cpu",
-    **more: bool,
+    **more: Any,
 ) -> Judgement:
     config = JudgeConfig(
         reference=reference, candidate=candidate, root=ROOT, corpus=corpus, seed=7,

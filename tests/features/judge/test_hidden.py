@@ -146,7 +146,7 @@ def test_nothing_in_a_child_names_who_judges_it(
 ) -> None:
     entry = Entry(file, "looks")
     with Sandbox(entry, device="cpu", measures=WAYS[way], zygote=zygote) as box:
-        called = box.call([torch.ones(3)], {})
+        called = box.call([torch.ones(3)])
     assert called.returned is not None, called.raised or called.ended
 
 
@@ -159,7 +159,7 @@ def test_reference_and_corpus_cannot_be_read(
     with Sandbox(
         entry, device="cpu", measures=WAYS[way], zygote=zygote, hidden=hidden
     ) as box:
-        called = box.call([torch.ones(3)], {})
+        called = box.call([torch.ones(3)])
         told = box.containment["reading"].text
     assert called.returned is not None, called.raised or called.ended
     if "but the reference" in told:  # else the system has no means for it
@@ -169,7 +169,7 @@ def test_reference_and_corpus_cannot_be_read(
 def test_settings_of_torch_are_put_back_and_told(zygote: Zygote, file: Path) -> None:
     with Sandbox(Entry(file, "changes_settings"), device="cpu", zygote=zygote) as box:
         for _ in range(2):
-            called = box.call([torch.ones(3)], {})
+            called = box.call([torch.ones(3)])
             assert called.returned is not None
             assert called.returned.value.dtype is torch.float32
             told = " ".join(called.returned.words["left"])
@@ -181,7 +181,7 @@ def test_what_a_child_starts_inherits_its_environment(
     zygote: Zygote, file: Path
 ) -> None:
     with Sandbox(Entry(file, "starts"), device="cpu", zygote=zygote) as box:
-        called = box.call([torch.ones(3)], {})
+        called = box.call([torch.ones(3)])
     assert called.returned is not None, called.raised or called.ended
 
 

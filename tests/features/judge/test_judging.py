@@ -198,7 +198,9 @@ def test_what_is_wrong_about_nan_alone_is_told_apart(files: Files) -> None:
     assert "conforms on finite inputs, breaks on NaN" in made.reason
     assert judgement_document(made)["on_finite"] == "conforms"
     assert any("--nonfinite undefined" in line for line in judgement_lines(made))
-    left_out = files.judged(*relu, "torch.randn(8, 16)", nonfinite="undefined")
+    left_out = files.judged(
+        *relu, "torch.randn(8, 16)", claims={"nonfinite": "undefined"}
+    )
     assert left_out.verdict is Verdict.CONFORMS
 
 

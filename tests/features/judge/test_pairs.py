@@ -108,7 +108,7 @@ def test_library_calls_are_told_and_charged_on_demand(
         told = judged(*files, zygote, tmp_path, max_cases=20)
         assert told.verdict is Verdict.CONFORMS
         assert operator in told.operators
-        attributed = judged(*files, zygote, tmp_path, own_kernels_only=True)
+        attributed = judged(*files, zygote, tmp_path, claims={"own_kernels_only": True})
         assert attributed.verdict is Verdict.VIOLATES
         assert attributed.findings[0].signature.contract == "K-OWN-01"
 

@@ -24,7 +24,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes.child import Zygote
 from kfuzz.features.judge.sandbox.contain import MIB, Limits
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
-from kfuzz.features.judge.sandbox.terms import Entry, Measures, Mode
+from kfuzz.features.judge.sandbox.terms import Entry, Measures
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 
@@ -77,7 +77,7 @@ def neighbour(zygote: Zygote) -> Iterator[Callable[[], bool]]:
     with sandbox(zygote, "honest") as box:
 
         def works() -> bool:
-            called = box.call([data()], {})
+            called = box.call([data()])
             assert box.used == 1
             return called.returned is not None and torch.equal(
                 called.returned.value, torch.relu(data())
@@ -94,7 +94,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
     with sandbox(zygote, "honest", way=way) as box:
         for scale in (1, -2):
             x = data() * scale
-            called = box.call([x], {})
+            called = box.call([x])
             assert called.returned is not None, called
             assert torch.equal(called.returned.value, torch.relu(x))
             assert not called.returned.late
@@ -106,7 +106,7 @@ def test_an_honest_kernel_may_run_programs_and_write_to_its_folders(
     zygote: Zygote,
 ) -> None:
     with sandbox(zygote, "opens_a_shell") as box:
-        called = box.call([data()], {})
+        called = box.call([data()])
         assert called.returned is not None, called
         assert torch.equal(called.returned.value, torch.relu(data()))
         assert called.returned.words["operators"] == ("aten::relu", "aten::mul")
@@ -133,7 +133,7 @@ def test_what_takes_too_much_is_ended(
     way: str,
 ) -> None:
     with sandbox(zygote, build, way=way) as box:
-        called = box.call([data()], {})
+        called = box.call([data()])
         assert called.returned is None
         assert (called.ended.end if called.ended else None) in ends, called
         if called.ended is None:
@@ -163,7 +163,7 @@ def test_what_does_not_answer_is_told_by_its_end(
 ) -> None:
     limits = BRIEF if end is End.HANG else LIMITS
     with sandbox(zygote, build, limits=limits) as box:
-        called = box.call([data()], {})
+        called = box.call([data()])
         assert called.ended is not None, called
         assert (called.ended.end, called.ended.detail) == (end, detail), called
         assert neighbour()
@@ -178,7 +178,7 @@ def test_words_of_its_own_end_it_at_the_latest_at_the_next_call(
     with sandbox(zygote, build) as box:
         ends = []
         for _ in range(2):
-            called = box.call([data()], {})
+            called = box.call([data()])
             if called.returned is not None:
                 assert torch.equal(called.returned.value, torch.relu(data()))
             ends.append(called.ended and called.ended.end)
@@ -207,7 +207,7 @@ def test_what_lies_outside_is_out_of_reach(
             with sandbox(zygote, build, copy, way=way) as box:
                 if subject and not box.containment[subject].held:
                     continue  # which is told
-                called = box.call([data()], {})
+                called = box.call([data()])
                 assert called.returned is not None, (way, called)
                 assert not called.returned.value.any(), (way, box.containment)
 
@@ -217,7 +217,7 @@ def test_killing_its_parent_ends_at_most_itself(
 ) -> None:
     for way in ("all", "watched"):
         with sandbox(zygote, "kills_its_parent", way=way) as box:
-            called = box.call([data()], {})
+            called = box.call([data()])
             if way == "all" and box.containment["other processes"].held:
                 assert called.returned is not None, called
             elif way == "watched":
@@ -238,11 +238,11 @@ def test_what_it_does_between_calls_is_told_by_its_end(
     zygote: Zygote, neighbour: Callable[[], bool], build: str, way: str, end: End
 ) -> None:
     with sandbox(zygote, build, way=way) as box:
-        called = box.call([data()], {})
+        called = box.call([data()])
         until = time.monotonic() + 5
         while called.ended is None and time.monotonic() < until:
             time.sleep(0.5)  # it does it now
-            called = box.call([data()], {})
+            called = box.call([data()])
         assert called.ended is not None, called
         assert called.ended.end is end, called
         assert neighbour()
@@ -254,28 +254,28 @@ def test_a_supervisor_that_others_stop_is_no_deed_of_the_candidate(
     with sandbox(zygote, "honest") as box:
         if not box.containment["other processes"].held:
             pytest.skip("a candidate could have stopped it itself")
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
         assert box._kept is not None
         supervisor = box._kept._child.pid
         os.kill(supervisor, signal.SIGSTOP)
-        assert box.call([data()], {}).returned is not None  # as under a profiler
+        assert box.call([data()]).returned is not None  # as under a profiler
         os.kill(supervisor, signal.SIGCONT)
         time.sleep(1.1)
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
         os.kill(supervisor, signal.SIGSTOP)
         until = time.monotonic() + 10
-        while (called := box.call([data()], {})).ended is None:
+        while (called := box.call([data()])).ended is None:
             assert called.returned is not None
             assert time.monotonic() < until
             time.sleep(0.3)
         assert called.ended.end is End.UNAVAILABLE, called
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
 
 
 def test_a_daemon_does_not_outlive_its_child(zygote: Zygote) -> None:
     for way in ("all", "watched"):
         with sandbox(zygote, "leaves_a_daemon", way=way) as box:
-            called = box.call([data()], {})
+            called = box.call([data()])
             assert called.returned is not None, called
         found = subprocess.run(["pgrep", "-f", "sleep 54321.5"], capture_output=True)
         assert not found.stdout
@@ -291,7 +291,7 @@ def test_patches_inside_do_not_reach_the_bytes_outside(
     with sandbox(zygote, build, limits=limits) as box:
         x = data()
         for _ in range(2):
-            called = box.call([x], {})
+            called = box.call([x])
             if build == "patches_torch" and called.returned is not None:
                 assert not torch.equal(called.returned.value, torch.relu(data()))
         assert neighbour()
@@ -324,7 +324,6 @@ def judged(
         ("honest", {}),
         pytest.param("has_its_input_elsewhere", {}, marks=pytest.mark.slow),
         pytest.param("in_place", {"inplace": ("x",)}, marks=pytest.mark.slow),
-        ("into", {"out": ("y",)}),
     ],
 )
 def test_a_bench_judges_a_remote_kernel_as_any_other(
@@ -395,7 +394,7 @@ def test_memory_that_runs_out_is_no_violation(zygote: Zygote) -> None:
 
 def test_results_that_come_late_are_told(zygote: Zygote) -> None:
     with sandbox(zygote, "writes_later") as box:
-        called = box.call([data()], {})
+        called = box.call([data()])
         assert called.returned is not None
         assert called.returned.late
 
@@ -427,7 +426,7 @@ import torch
 from helper import scale
 
 class ModelNew(torch.nn.Module):
-    def __init__(self, size, *, bias):
+    def __init__(self, size, bias):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.randn(size))
         self.register_buffer("bias", torch.full((size,), float(bias)))
@@ -446,9 +445,9 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
     file.write_text(MODULE)
     weight = torch.arange(4.0)
     entry = Entry(
-        file, "ModelNew", args=(4,), kwargs={"bias": 0.5}, seed=3,
+        file, "ModelNew", args=(4, 0.5), seed=3,
         weights={"weight": weight, "absent": torch.full((4,), 0.5)}, fixed={1: 3.0},
-        mode=Mode.EVAL,
+        evaluation=True,
     )  # fmt: skip
     with Sandbox(entry, device="cpu", limits=LIMITS, zygote=zygote) as box:
         opened = box.start()
@@ -456,7 +455,7 @@ def test_a_module_is_built_with_weights_mode_and_fixed_arguments(
         assert set(opened.built.state) == {"weight", "bias"}
         assert opened.built.alike == ("absent",)
         x, y = torch.ones(2, 4), torch.full((2, 4), 10.0)
-        called = box.call([x, y], {})
+        called = box.call([x, y])
         assert called.returned is not None, called
         assert torch.equal(called.returned.value, (weight + 10.5).expand(2, 4) * 6)
 
@@ -489,14 +488,14 @@ def test_children_are_prepared_before_they_are_called(
             if prepared == 3:
                 box.prepare(3)
                 box.prepare(3)  # they are there
-            called = box.call([data()], {})
+            called = box.call([data()])
             assert called.returned is not None, called
             pids.add(float(called.returned.value[0, 0]))
             box.fresh()
         assert len(pids) == box.used == 5
         box.prepare(2)
         box.enter(Entry(file, "g"))
-        called = box.call([data()], {})
+        called = box.call([data()])
         assert called.returned is not None, called
         assert torch.equal(called.returned.value, data() + 1)
 
@@ -507,16 +506,16 @@ def test_one_that_ends_while_it_is_prepared_is_told_when_it_is_called(
     file = tmp_path / "candidate.py"
     file.write_text(COUNTED)
     with sandbox(zygote, "f", file) as box:
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
         file.write_text("import os\nos._exit(3)")
         box.prepare(2)
         box.fresh()
         for _ in range(2):
-            ended = box.call([data()], {}).ended
+            ended = box.call([data()]).ended
             assert ended is not None
             assert (ended.end, ended.detail) == (End.CRASH, "exit code 3")
         file.write_text(COUNTED)
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
 
 
 def test_one_that_was_ended_while_it_waited_leaves_the_next_as_contained(
@@ -531,7 +530,7 @@ def test_one_that_was_ended_while_it_waited_leaves_the_next_as_contained(
         box.prepare(1)
         os.kill(box._spares[0]._child.pid, signal.SIGKILL)
         box.enter(Entry(HOSTILE, "honest"))
-        assert box.call([data()], {}).returned is not None
+        assert box.call([data()]).returned is not None
         assert box.containment == told
 
 

@@ -3,13 +3,8 @@
 import pytest
 import torch
 
-from kfuzz.features.observe.watching import (
-    MOST_ELEMENTS,
-    Callee,
-    Seen,
-    Unknown,
-    shape_of,
-)
+from kfuzz.features.observe.program import Unknown
+from kfuzz.features.observe.watching import MOST_ELEMENTS, Callee, Seen, shape_of
 from kfuzz.features.observe.writing import bindings, guess
 
 

@@ -16,7 +16,7 @@ from kfuzz.features.lab.record.recording import (
 )
 
 CASE = Case({})
-Y = Result("y", "float32", (2,), "bits", "values", "flushed", {}, allowed="range")
+Y = Result("y", "float32", (2,), "bits", "values", "flushed")
 Z = replace(Y, name="z")
 
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, class_name, message_of
@@ -115,8 +116,8 @@ class Form:
             )  # fmt: skip
         with self._seeded(SEED):
             made = self._called("get_init_inputs")
-        self.init = tuple(moved(made, device))
-        self.model = self.build(nn.Module)
+        self.init = self._placed(made)
+        self.model = self.build()
         given = self.inputs(SEED)
         self.first = given
         self.nesting = ""
@@ -126,13 +127,10 @@ class Form:
             i: value for i, value in enumerate(given) if i not in places
         }
 
-    def build(
-        self, kind: type[nn.Module], *, constants_drawn: bool = False
-    ) -> nn.Module:
+    def build(self, *, constants_drawn: bool = False) -> nn.Module:
         """Return a new model, built under the seed, on the device.
 
         Args:
-            kind: what it has to be.
             constants_drawn: whether initialisers of constants draw numbers.
 
         Raises:
@@ -140,7 +138,7 @@ class Form:
         """
         with self._seeded(SEED), drawn_constants(drawn=constants_drawn):
             made = self._attempt("Model", self._module.Model, *self.init)
-        if not isinstance(made, kind):
+        if not isinstance(made, nn.Module):
             raise UsageError(
                 f"Model makes a {type(made).__name__}, no nn.Module",
                 where=str(self.path), fix=_WAY_OUT,
@@ -155,7 +153,7 @@ class Form:
         """
         with self._seeded(seed):
             made = self._called("get_inputs")
-        return tuple(moved(made, self.device))
+        return self._placed(made)
 
     def tensors(self, seed: int) -> dict[str, Tensor]:
         """Return the tensors among the arguments, by name, under a seed."""
@@ -203,6 +201,13 @@ class Form:
         named = [p.name for p in parameters if p.kind in plain][:count]
         return (*named, *(f"x{i}" for i in range(len(named), count)))
 
+    def _placed(self, values: list[Any]) -> tuple[Any, ...]:
+        """Return values with every tensor in them on the device, detached."""
+        placed = pytree.tree_map_only(
+            Tensor, lambda x: x.detach().to(self.device), values
+        )
+        return tuple(placed)
+
     def _called(self, part: str) -> list[Any]:
         made = self._attempt(part, getattr(self._module, part))
         if not isinstance(made, list | tuple):
@@ -233,21 +238,6 @@ class Form:
                 yield
         finally:
             random.setstate(state)
-
-
-def moved(values: Sequence[Any], device: torch.device) -> list[Any]:
-    """Return values with every tensor in them on a device, detached."""
-
-    def each(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.detach().to(device)
-        if type(value) in (list, tuple):
-            return type(value)(each(v) for v in value)
-        if type(value) is dict:
-            return {key: each(v) for key, v in value.items()}
-        return value
-
-    return [each(value) for value in values]
 
 
 def converted(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -329,7 +319,7 @@ def _samples(
     found = []
     for i, (name, x) in enumerate(zip(names, given, strict=True)):
         if not isinstance(x, Tensor):
-            if _holds_tensors(x):
+            if any(isinstance(each, Tensor) for each in pytree.tree_leaves(x)):
                 raise UsageError(
                     f"get_inputs() gives a {type(x).__name__} of tensors for {name}",
                     where=str(path), fix="give each tensor as an argument of its own",
@@ -350,14 +340,6 @@ def _samples(
     if not found:
         raise UsageError("get_inputs() gives no tensor", where=str(path))
     return tuple(found)
-
-
-def _holds_tensors(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return any(isinstance(v, Tensor) or _holds_tensors(v) for v in value)
-    return False
 
 
 # What the arguments that a file gives have in common, and how values keep to it.

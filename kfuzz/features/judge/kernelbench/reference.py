@@ -132,7 +132,7 @@ class Reference:
             return
         if self._other is None:
             kept = self.form.model
-            self.form.model = self.form.build(nn.Module, constants_drawn=True)
+            self.form.model = self.form.build(constants_drawn=True)
             self._other = self.form.model, self.form.double()
             self.form.model = kept
         mine = self.form.model, self._double
@@ -169,8 +169,7 @@ class Reference:
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether an oracle of arguments of given sizes fits."""
-        every = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
-        return max(every) <= self._most
+        return self.shapes.largest(sizes) <= self._most
 
     def _home(self, results: int) -> dict[str, int]:
         """Return the benchmarked sizes, halved until an oracle fits."""
@@ -178,9 +177,9 @@ class Reference:
         sizes = dict(self.shapes.sizes)
         whole = math.prod(sizes[name] for name in self.shapes.free)
         while True:
-            given = (math.prod(sizes[a] for a in axes) for axes in self.shapes.axes)
+            given = self.shapes.largest(sizes)
             left = math.prod(sizes[name] for name in self.shapes.free)
-            if max(*given, results * left // max(whole, 1), 1) <= self._most:
+            if max(given, results * left // max(whole, 1), 1) <= self._most:
                 return sizes
             smaller = {}
             for name in self.shapes.free:
@@ -255,8 +254,7 @@ class Reference:
     @property
     def least_elements(self) -> int:
         """The elements of the largest tensor where every dimension is least."""
-        sizes = self.shapes.at_least({})
-        return max(math.prod(sizes[axis] for axis in axes) for axes in self.shapes.axes)
+        return self.shapes.largest(self.shapes.at_least({}))
 
     def adapted(self, case: Case) -> Case:
         """Return a drawn case with integers, truth values and such as the file's own.

@@ -68,6 +68,10 @@ class Shapes:
         """All rules as one."""
         return " and ".join(self.rules)
 
+    def largest(self, sizes: Mapping[str, int]) -> int:
+        """Return the elements of the largest tensor at given sizes."""
+        return max(math.prod(sizes[axis] for axis in axes) for axes in self.axes)
+
     def at_least(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Return the least sizes that the rules allow, none below what is wanted."""
         restriction, sizes = ShapeClass(self.shape_class), dict(self.sizes)
@@ -564,8 +568,7 @@ class Values:
             if self.is_drawn(s) and not any(k.bounded for k in self.inputs.of(s.name))
         ]
         sizes = small_sizes(self._shapes) or dict(self._shapes.sizes)
-        every = [math.prod(sizes[a] for a in axes) for axes in self._shapes.axes]
-        if not asked or max(every) > _ASKED:
+        if not asked or self._shapes.largest(sizes) > _ASKED:
             return self.inputs
         case = Case(
             {

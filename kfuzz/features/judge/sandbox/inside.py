@@ -49,7 +49,6 @@ from kfuzz.execution.processes.wire import Channel, Message, WireError, descenda
 from kfuzz.execution.values.fills import seeded
 from kfuzz.features.judge.sandbox.contain import Facts
 from kfuzz.features.judge.sandbox.meeting import THREADS, Clocks, drawn_constants, meet
-from kfuzz.features.judge.sandbox.terms import Mode
 from kfuzz.features.judge.sandbox.wire import (
     MOST_NAMES,
     PAGE,
@@ -149,9 +148,7 @@ class Candidate:
         if not backend_of(device).has.on_host:
             share = entry["device_share"]
             torch.cuda.set_per_process_memory_fraction(share, device.index or 0)
-        args, kwargs = pytree.tree_map_only(
-            Tensor, lambda x: x.to(device), (entry["args"], entry["kwargs"])
-        )
+        args = pytree.tree_map_only(Tensor, lambda x: x.to(device), entry["args"])
         torch.manual_seed(entry["seed"])
         path = Path(entry["path"])
         simulated.meet(interpreting() and not imports_none(path))
@@ -164,14 +161,14 @@ class Candidate:
             if isinstance(found, type):
                 torch.manual_seed(entry["seed"])
                 with drawn_constants(drawn=entry["constants_drawn"]):
-                    target = found(*args, **kwargs)
+                    target = found(*args)
         state: dict[str, Tensor] = {}
         loaded = alike = list[str]()
         if isinstance(target, torch.nn.Module):
             target = target.to(device)
-            mode, weights = Mode(entry["mode"]), entry["weights"]
-            if mode is not Mode.AS_BUILT:
-                target.train(mode is Mode.TRAIN)
+            weights = entry["weights"]
+            if entry["evaluation"]:
+                target.eval()
             state = {**dict(target.named_parameters()), **dict(target.named_buffers())}
             loaded = _load(state, weights)
             alike = _alike(state, weights, loaded)
@@ -206,9 +203,7 @@ class Candidate:
             tensors.append(made.over(storage, device))
             given_as.append(_Given(tensors[-1], made.over(room, device)))
         poison = Poison(message["poison"])
-        names = message["named"]
-        positional: list[Any] = tensors[: len(tensors) - len(names)]
-        named = dict(zip(names, tensors[len(positional) :], strict=True))
+        positional: list[Any] = [*tensors]
         for position, value in sorted(self._fixed.items()):
             positional.insert(position, value)
         around = surroundings_of(device)
@@ -226,7 +221,7 @@ class Candidate:
                     if not message["around"]["bare"]:
                         watching.enter_context(allocations)
                         watching.enter_context(triton_launches(launches))
-                    return target(*positional, **named)
+                    return target(*positional)
 
             returned, left = self._met(message["around"], call)
             _untrace()
@@ -237,7 +232,6 @@ class Candidate:
             given_as.clear()
             tensors.clear()
             positional.clear()
-            named.clear()
             _collect(0)
             for room, storage in own:
                 if room.nbytes() == storage.nbytes():

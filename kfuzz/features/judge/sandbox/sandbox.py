@@ -586,7 +586,6 @@ class Sandbox(Closing):
     def call(
         self,
         tensors: Sequence[Tensor],
-        named: Mapping[str, Tensor],
         *,
         poison: Poison = Poison.NAN,
         around: Surroundings = PLAIN,
@@ -600,7 +599,6 @@ class Sandbox(Closing):
         Args:
             tensors: the arguments, on `device`; memory for a multiple of their bytes is
                 shared for results.
-            named: those that are passed by keyword.
             poison: what memory holds that it allocates.
             around: what surrounds the call.
             predicted: seconds that the call is expected to take.
@@ -613,7 +611,6 @@ class Sandbox(Closing):
         if opened.ended is not None or opened.raised is not None:
             return opened
         assert self._kept is not None
-        tensors = [*tensors, *named.values()]
         rooms = ArgumentRooms(tensors, self.limits.result_bytes)
         most = max(_SMALL_RESULTS, _RESULT_FACTOR * rooms.nbytes)
         nbytes = min(most, self.limits.result_bytes)
@@ -626,7 +623,6 @@ class Sandbox(Closing):
                 "do": "call",
                 "rooms": rooms.told,
                 "tensors": rooms.tensors,
-                "named": list(named),
                 "poison": str(poison),
                 "around": asdict(around),
             }
@@ -865,7 +861,7 @@ class RemoteKernel:
         # Calls that overlap in the campaign's threads take turns.
         self._lock = threading.Lock()
 
-    def __call__(self, *tensors: Tensor, **named: Tensor) -> Any:
+    def __call__(self, *tensors: Tensor) -> Any:
         """Call the kernel; returns what it returned, as tensors of kfuzz's own."""
         mode = _get_current_dispatch_mode()
         guarded = mode if isinstance(mode, GuardedAllocations) else None
@@ -873,7 +869,7 @@ class RemoteKernel:
         seed = torch.default_generator.initial_seed()
         first = not self.sandbox.warm
         with self._lock, torch._C._DisableTorchDispatch():
-            called = self._called(tensors, named, poison, seed)
+            called = self._called(tensors, poison, seed)
         returned = called.returned
         if returned is None:
             raise RaisedElsewhere(called.raised or Raised("Exception", "", ""))
@@ -890,13 +886,7 @@ class RemoteKernel:
             return stand_in(returned.type)
         return returned.value
 
-    def _called(
-        self,
-        tensors: Sequence[Tensor],
-        named: Mapping[str, Tensor],
-        poison: Poison,
-        seed: int,
-    ) -> Called:
+    def _called(self, tensors: Sequence[Tensor], poison: Poison, seed: int) -> Called:
         """Call the child, twice where it does not return in time.
 
         Raises:
@@ -904,14 +894,13 @@ class RemoteKernel:
         """
         if not self.sandbox.alive:
             self.perturbations.renew()
-        around = self.perturbations.of(seed, [*tensors, *named.values()])
+        around = self.perturbations.of(seed, tensors)
         time.sleep(around.pause)
         for attempt in range(2):
             try:
                 called = self.sandbox.call(
-                    tensors, named, poison=poison, around=around,
-                    predicted=self.predicted,
-                )  # fmt: skip
+                    tensors, poison=poison, around=around, predicted=self.predicted
+                )
             except (OSError, KfuzzError) as error:
                 text = f"cannot be called: {error}"
                 raise KernelEnded(Ended(End.UNAVAILABLE, "", text)) from None

@@ -2,20 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class Mode(StrEnum):
-    """In which mode a module runs: as it was built, or switched."""
-
-    AS_BUILT = "as_built"
-    TRAIN = "train"
-    EVAL = "eval"
 
 
 @dataclass(frozen=True)
@@ -27,12 +18,12 @@ class Entry:
         build: name of what the file defines: a class, which is built, or a function.
         args: positional arguments of the constructor: numbers, texts, None, tensors,
             lists, tuples and mappings of these, and torch's dtypes.
-        kwargs: its keyword arguments, alike.
         seed: of torch's generators while the file is imported and the class built.
         weights: tensors to load into the parameters and buffers of these names.
         fixed: positional arguments of every call that are no tensors, by position;
             the tensors take the places left in their order.
-        mode: of a module during calls.
+        evaluation: whether a module is in evaluation mode during calls, in place of as
+            it was built.
         constants_drawn: whether initialisers of constants draw numbers while the class
             is built; see `kfuzz.execution.values.fills`.
     """
@@ -40,11 +31,10 @@ class Entry:
     path: Path
     build: str
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     weights: "Mapping[str, Tensor]" = field(default_factory=dict)
     fixed: Mapping[int, Any] = field(default_factory=dict)
-    mode: Mode = Mode.AS_BUILT
+    evaluation: bool = False
     constants_drawn: bool = False
 
 

@@ -10,7 +10,6 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -68,23 +67,6 @@ INTERPRETED_SHARE: Final = 16
 Judge = Callable[[Case, Depth], CaseReport]
 
 
-@dataclass
-class Found:
-    """What a search has shown so far.
-
-    Attributes:
-        cases: cases judged.
-        decided: cases that bore on a class and were kept, by class.
-        contracts: classes found broken, with the first message of each.
-        problem: what kept kfuzz from judging a case, "" if nothing did.
-    """
-
-    cases: int = 0
-    decided: Counter[str] = field(default_factory=Counter)
-    contracts: dict[str, str] = field(default_factory=dict)
-    problem: str = ""
-
-
 def share(entry: Entry, cases: int) -> int:
     """Return how many cases a witness gets."""
     if entry.role is not Role.CONFORMING:
@@ -93,17 +75,15 @@ def share(entry: Entry, cases: int) -> int:
     return max(cases // (INTERPRETED_SHARE if interpreted else CONFORMING_SHARE), 1)
 
 
-def outcome_of(entry: Entry, found: Found, *, functional: bool) -> Outcome:
-    """Return what a search says about a witness."""
+def unsearched(entry: Entry, problem: str = "") -> Outcome:
+    """Return what is known of a witness that was not searched, and why."""
     return Outcome(
         entry.witness.kernel, entry.load().operator.name_in_contracts, entry.role,
-        entry.witness.contract, entry.backend, functional, found.cases,
-        decided={n: k for n, k in sorted(found.decided.items()) if k},
-        found=dict(found.contracts), problem=found.problem,
+        entry.witness.contract, entry.backend, problem=problem,
     )  # fmt: skip
 
 
-def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
+def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Outcome:
     """Judge cases of a witness until the class that it violates is broken, or any.
 
     Args:
@@ -117,13 +97,13 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
     """
     kernel, until = entry.load(), entry.witness.contract
     cases = share(entry, cases)
-    found = Found()
+    found, decided = unsearched(entry), Counter[str]()
     most = DIAGNOSED_FOR_CLASS if until in _DISTINGUISHED else DIAGNOSED
     stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
     def is_over() -> bool:
-        wanted = until in found.contracts if until else bool(found.contracts)
+        wanted = until in found.found if until else bool(found.found)
         spent = bool(stopped) or bool(found.problem) or found.cases >= cases
         return wanted or spent
 
@@ -135,7 +115,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
             found.cases += 1
             found.problem = report.error or ""
             for contract, verdict in report.verdicts.items():
-                found.decided[contract] += verdict is Verdict.CONFORMS
+                decided[contract] += verdict is Verdict.CONFORMS
             if (failure := report.failure) is not None:
                 symptom = failure.signature(kernel.name).symptom
                 symptoms[symptom] += 1
@@ -143,7 +123,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
                 diagnosed = times <= most or times & (times - 1) == 0
                 if diagnosed and failure.contract in _DISTINGUISHED:
                     failure = judge(case, Depth.FULL).failure or failure
-                found.contracts.setdefault(failure.contract, failure.message)
+                found.found.setdefault(failure.contract, failure.message)
         except Stopped as why:
             stopped.append(why)
             return None
@@ -160,6 +140,7 @@ def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Found:
         number += 1
     if stopped:
         raise stopped[0]
+    found.decided = {name: count for name, count in sorted(decided.items()) if count}
     return found
 
 
@@ -282,10 +263,10 @@ def answer(message: Message) -> Message:
             return CaseReport({}, error="the device answers no more")
         return evaluator.judge(case, depth)
 
-    found = Found()
+    outcome = unsearched(entry)
     if message["cases"]:
-        found = search(entry, judge, cases=message["cases"], seed=message["seed"])
-    outcome = outcome_of(entry, found, functional=functional)
+        outcome = search(entry, judge, cases=message["cases"], seed=message["seed"])
+    outcome.functional = functional
     return {"outcome": encode(outcome), "spent": evaluator.spent}
 
 
@@ -371,8 +352,7 @@ class Pool:
             child.send(self._message(entry))
             reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
         except ChildRaised as raised:
-            problem = f"{raised.type}: {raised.message}"
-            return outcome_of(entry, Found(problem=problem), functional=False)
+            return unsearched(entry, f"{raised.type}: {raised.message}")
         except (ChildDied, ChildTimeout, Stopped):
             reply = {"spent": True}
         if reply["spent"]:
@@ -420,23 +400,22 @@ class Pool:
             located = runner.locate(case) if is_fault(report) else None
             return report if located is None else attributed(report, located[1])
 
-        functional = False
         try:
             found = search(entry, judge, cases=self._cases, seed=self._seed)
             with self._child(entry) as child:
                 child.send({**self._message(entry), "cases": 0})
                 reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
-            functional = decode(Outcome, reply["outcome"], "outcome").functional
+            found.functional = decode(Outcome, reply["outcome"], "outcome").functional
         except Stopped:
             return None
         except ChildTimeout:
             what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
-            found = Found(problem=what)
+            found = unsearched(entry, what)
         except KfuzzError as error:
-            found = Found(problem=str(error))
+            found = unsearched(entry, str(error))
         finally:
             runner.close()
-        return outcome_of(entry, found, functional=functional)
+        return found
 
 
 DEFAULT_CASES: Final = 400

@@ -1,9 +1,9 @@
 """What is known of the power of contracts: a run names those of which nothing is."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kfuzz.contracts import platform
 from kfuzz.contracts.operator import Operator
@@ -12,8 +12,7 @@ from kfuzz.core.event import KernelFinished, Notice
 from kfuzz.core.verdict import Soundness, Verdict
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.execution.device.backends import BACKENDS
-from kfuzz.features.lab.grade.statement import read_calibration
-from kfuzz.store import files as strict_json
+from kfuzz.features.lab.grade.statement import read_calibration, read_statement
 
 UNCALIBRATED: Final = "uncalibrated"
 
@@ -35,18 +34,19 @@ class Calibrations:
     """
 
     def __init__(self, device: str, file: Path | None) -> None:
-        self._read = None if file is None else read_calibration(file)
-        self._states: Mapping[tuple[str, str], str] = {}
-        if file is None and (shipped := shipped_statement(device)) is not None:
-            self._states = _states(shipped)
+        # What cannot be read is said before the search, not after it.
+        self._states = None if file is None else read_calibration(file).states
+        self._device = device
 
-    def state_of(self, contract: str, operator: Operator) -> str:
+    def state_of(self, contract: str, operator: Operator) -> Soundness:
         """Return what is known about a class on an operator; sound if nothing is."""
-        if self._read is not None:
-            return self._read.state_of(f"{contract}/{operator.name_in_contracts}")
-        if operator.name_in_contracts not in OPERATORS:
+        name = operator.name_in_contracts
+        if self._states is not None:
+            return self._states.get(f"{contract}/{name}", Soundness.UNCALIBRATED)
+        if name not in OPERATORS:
             return Soundness.UNCALIBRATED  # a user's: there are no witnesses
-        return self._states.get((operator.name, contract), Soundness.SOUND)
+        states = _shipped_states(self._device)
+        return states.get(f"{contract}/{operator.name}", Soundness.SOUND)
 
     def warn(
         self, kernels: Sequence[KernelSearch], finished: Sequence[KernelFinished]
@@ -65,7 +65,7 @@ class Calibrations:
             for name, tally in result.contracts.items():
                 if tally.verdict not in (Verdict.CONFORMS, Verdict.VIOLATES):
                     continue
-                if self.state_of(name, operator) != Soundness.SOUND:
+                if self.state_of(name, operator) is not Soundness.SOUND:
                     found.setdefault(operator.name_in_contracts, {})[name] = None
         if found:
             texts = [
@@ -87,23 +87,21 @@ def shipped_statement(device: str) -> Path | None:
 
 
 @cache
-def _states(file: Path) -> dict[tuple[str, str], str]:
-    """Return what a statement says of contracts, by operator and class.
+def _shipped_states(device: str) -> dict[str, Soundness]:
+    """Return what the shipped statement says of contracts, by identifier.
 
     An operator in which no fault of a class can be planted says nothing against the
     class where it is sound for others.
     """
-    states: dict[tuple[str, str], str] = {}
-    document: Any = strict_json.loads(file.read_bytes(), where=file.name)
-    for kernel in document["statement"]["kernels"]:
-        for name, graded in kernel["contracts"].items():
-            states[kernel["operator"], name] = graded["calibration"]
-    shown = {name for (_, name), state in states.items() if state == Soundness.SOUND}
+    file = shipped_statement(device)
+    states = {} if file is None else read_statement(file).states
+    shown = {at.partition("/")[0] for at, s in states.items() if s is Soundness.SOUND}
     return {
-        at: Soundness.SOUND if state == Soundness.UNCALIBRATED and at[1] in shown
+        at: Soundness.SOUND
+        if state is Soundness.UNCALIBRATED and at.partition("/")[0] in shown
         else state
         for at, state in states.items()
-    }  # fmt: skip
+    }
 
 
 def _some(names: Sequence[str], separator: str = ", ") -> str:

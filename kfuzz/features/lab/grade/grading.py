@@ -63,17 +63,8 @@ def resting_on(statement: Statement, on: Calibration | Statement) -> Statement:
         statement: the statement.
         on: the calibration, or another statement that rests on one.
     """
-    if isinstance(on, Statement):
-        rests = on.calibration
-        states = {
-            f"{name}/{kernel.name_in_contracts}": graded.calibration
-            for kernel in on.kernels
-            for name, graded in kernel.contracts.items()
-        }
-    else:
-        rests = _calibrated(on)
-        states = {c.identifier: c.state for c in on.contracts}
-    kernels = []
+    rests = on.calibration if isinstance(on, Statement) else _calibrated(on)
+    states, kernels = on.states, []
     for kernel in statement.kernels:
         contracts = {}
         for name, graded in kernel.contracts.items():
@@ -193,8 +184,7 @@ class Grading:
     def _listed(self, kernel: str) -> tuple[KnownDefect, ...]:
         if not self._platform:
             return ()
-        from kfuzz.contracts.platform.defects import DEFECTS
-        from kfuzz.contracts.platform.table import holds
+        from kfuzz.contracts.platform.table import DEFECTS, holds
 
         version = version_of("torch")
         return tuple(

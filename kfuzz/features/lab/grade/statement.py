@@ -1,6 +1,5 @@
 """A conformance statement: what a suite found out about kernels on one device."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -161,6 +160,15 @@ class Statement:
     notices: tuple[str, ...] = field(default=())
 
     @property
+    def states(self) -> dict[str, Soundness]:
+        """What is known about each contract that bore, by "C-PRC-01/matmul"."""
+        return {
+            f"{name}/{kernel.name_in_contracts}": graded.calibration
+            for kernel in self.kernels
+            for name, graded in kernel.contracts.items()
+        }
+
+    @property
     def place(self) -> str:
         """Where the kernels ran, in a few words."""
         made = self.fingerprint
@@ -182,7 +190,7 @@ def read_statement(path: Path) -> Statement:
 # What a calibration found: which contracts tell right kernels from wrong ones.
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """What the search of one witness showed.
 
@@ -205,10 +213,10 @@ class Outcome:
     role: Role
     contract: str
     backend: str
-    functional: bool
+    functional: bool = False
     cases: int = 0
-    decided: Mapping[str, int] = field(default_factory=dict)
-    found: Mapping[str, str] = field(default_factory=dict)
+    decided: dict[str, int] = field(default_factory=dict)
+    found: dict[str, str] = field(default_factory=dict)
     problem: str = ""
 
     @property
@@ -291,10 +299,10 @@ class Calibration:
         """Whether no contract is unsound and every impostor is refused."""
         return not self.unsound and not self.admitted
 
-    def state_of(self, identifier: str) -> Soundness:
-        """Return what is known about a contract, by "C-PRC-01/matmul"."""
-        states = {c.identifier: c.state for c in self.contracts}
-        return states.get(identifier, Soundness.UNCALIBRATED)
+    @property
+    def states(self) -> dict[str, Soundness]:
+        """What is known about each contract, by "C-PRC-01/matmul"."""
+        return {c.identifier: c.state for c in self.contracts}
 
 
 # Statements and calibrations as files: what others wrote, read with care.

@@ -1,4 +1,4 @@
-"""Elementary functions, and what IEEE 754 says of special values."""
+"""Probes of everything but the order of additions."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,18 +19,14 @@ from kfuzz.features.lab.probe.sums import (
     Row,
     Subject,
     Unobserved,
-    least_normal,
-    least_subnormal,
     number,
-    precision,
     rounded,
     shown,
     ulps,
-    unit,
 )
+from kfuzz.numerics.formats import FORMATS
 
 INTRINSICS: Final = "intrinsics"
-SPECIAL: Final = "special"
 
 # Units in the last place: what documented functions of float32 keep to, and, where
 # results are rounded to fewer bits, half of one more.
@@ -89,7 +85,7 @@ def intrinsics(subject: Subject) -> Reading:
     off = [
         (ulps(y, function(x), subject.dtype), x, y)
         for x, y in zip(xs, got, strict=True)
-        if abs(function(x)) >= _TINY * least_normal(subject.dtype)
+        if abs(function(x)) >= _TINY * FORMATS[subject.dtype].min_normal
         and math.isfinite(rounded(function(x), subject.dtype))
     ]
     worst = sorted(off, reverse=True)[:_SHOWN]
@@ -100,7 +96,7 @@ def intrinsics(subject: Subject) -> Reading:
     outcome = Outcome.AS_DECLARED
     if fine == approx:
         outcome = Outcome.BETTER if fine else Outcome.DIFFERS
-    near = most * unit(subject.dtype) < _APPROXIMATE
+    near = most * FORMATS[subject.dtype].unit < _APPROXIMATE
     return subject.reading(
         INTRINSICS, found, "fast forms" if approx else "accurate forms", outcome,
         observed=(f"at {number(at)}: {number(value)}, {function(at)!r} is right",),
@@ -122,68 +118,6 @@ def _arguments(dtype: str, name: str, low: float, high: float) -> list[float]:
         even = [low + i * (high - low) / _SAMPLED for i in range(1, _SAMPLED)]
     sampled = (rounded(x, "float32") for x in even)
     return [*_TELLING.get(name, []), *filter(None, sampled)]
-
-
-_INF, _NAN = math.inf, math.nan
-# Arguments of elementwise operators, and the result that IEEE 754 gives them.
-_SPECIAL: Final[dict[str, list[tuple[float, ...]]]] = {
-    "add": [(_INF, -_INF, _NAN), (_NAN, 1.0, _NAN)],
-    "mul": [(0.0, _INF, _NAN), (0.0, _NAN, _NAN), (_INF, -1.0, -_INF)],
-    "relu": [(_NAN, _NAN), (-_INF, 0.0)],
-    "exp": [(_NAN, _NAN), (_INF, _INF), (-_INF, 0.0)],
-    "log": [(_NAN, _NAN), (-1.0, _NAN), (0.0, -_INF)],
-    "tanh": [(_NAN, _NAN), (_INF, 1.0)],
-    "sigmoid": [(_NAN, _NAN), (-_INF, 0.0)],
-    "copy": [(_NAN, _NAN)],
-    "silu": [(_NAN, _NAN)],
-    "gelu": [(_NAN, _NAN)],
-    "gelu_tanh": [(_NAN, _NAN)],
-}
-
-
-def special(subject: Subject) -> Reading:
-    """Return whether NaN and infinities have the results that IEEE 754 gives them."""
-    mode = subject.claims.nonfinite
-    if mode != "propagate":
-        raise Inapplicable(f'nonfinite="{mode}" is declared')
-    inf, nan = _INF, _NAN
-    if not DTYPES[subject.dtype].has_inf:
-        raise Inapplicable(f"{subject.dtype} has no infinity")
-    asked: list[tuple[str, float, float, Case]] = []
-    if isinstance(subject.elements, str):
-        n = subject.size()
-        rows = [
-            ("a NaN among the terms", Row(0.0, {3: nan}), nan),
-            ("Inf and -Inf", Row(0.0, {0: inf, 5: -inf}), nan),
-            ("Inf alone", Row(1.0, {2: inf}), inf),
-        ]
-        right = Row(1.0)
-        if subject.adder.products:
-            right = Row(1.0, {9: 0.0})
-            rows.append(("0 times Inf", Row(0.0, {9: inf}), nan))
-        got = subject.values(n, [row for _, row, _ in rows], [right])
-        for (what, row, wanted), value in zip(rows, got, strict=True):
-            asked.append((what, value, wanted, subject.case(n, [row], [right])))
-    else:
-        name = subject.elements.name
-        if name not in _SPECIAL:
-            raise Inapplicable(f"no special results of {name} are listed")
-        for *values, wanted in _SPECIAL[name]:
-            case, [value, *_] = subject.elementwise(*[[v] * 16 for v in values])
-            what = f"{name} of {', '.join(map(repr, values))}"
-            asked.append((what, value, wanted, case))
-    wrong = [each for each in asked if not _same(each[1], each[2])]
-    found = "; ".join(f"{what} gives {got!r}" for what, got, _, _ in wrong)
-    return subject.reading(
-        SPECIAL, found or "as IEEE 754 specifies", mode,
-        Outcome.DIFFERS if wrong else Outcome.AS_DECLARED,
-        observed=tuple(f"{a}: {y!r}, {want!r} is right" for a, y, want, _ in asked),
-        witnesses=tuple(case for *_, case in wrong),
-    )  # fmt: skip
-
-
-def _same(got: float, wanted: float) -> bool:
-    return math.isnan(got) if math.isnan(wanted) else got == wanted
 
 
 # What becomes of operands and of products: TF32, subnormal numbers, contraction.
@@ -292,9 +226,9 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
     if adder.divisor(n) > 1 and subject.kernel.operator.name != "mean":
         raise Inapplicable("its weights of 1 / n leave no subnormal number exact")
     lengths = {n, *[m for m in (128, 256) if m <= subject.most_terms]}
-    low, least = least_normal(adder.output), least_subnormal(adder.output)
-    data_low = least_normal(subject.dtype)
-    data_least = least_subnormal(subject.dtype)
+    low, least = FORMATS[adder.output].min_normal, FORMATS[adder.output].min_subnormal
+    data_low = FORMATS[subject.dtype].min_normal
+    data_least = FORMATS[subject.dtype].min_subnormal
     for terms in sorted(m for m in lengths if subject.accepts(m)):
         divisor = float(adder.divisor(terms))
 
@@ -331,7 +265,7 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
 def _of_elements(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
     elements = subject.elements
     assert not isinstance(elements, str)
-    low, least = least_normal(subject.dtype), least_subnormal(subject.dtype)
+    low, least = FORMATS[subject.dtype].min_normal, FORMATS[subject.dtype].min_subnormal
     copies: list[tuple[str, tuple[float, ...], float]]
     copies = [("operands", (least,), least), ("operands", (low / 2,), low / 2)]
     known: dict[str, list[tuple[str, tuple[float, ...], float]]] = {
@@ -399,7 +333,7 @@ _SIGNIFICANT: Final = 8.0
 def store(subject: Subject) -> Reading:
     """Return how results between two numbers of the output's format are rounded."""
     _require_rounded(subject)
-    u = unit(subject.dtype)
+    u = FORMATS[subject.dtype].unit
     asked = [(math.copysign(1.0, b), b * u) for b in _BESIDE]
     got, cases = _sums(subject, asked)
     beside = tuple(
@@ -432,7 +366,7 @@ def stochastic(subject: Subject) -> Reading:
     A quarter of the way to the next number chance goes up once in four times.
     """
     _require_rounded(subject)
-    u = unit(subject.dtype)
+    u = FORMATS[subject.dtype].unit
     draws = min(_DRAWS, subject.budget.rows)
     got, cases = _sums(subject, [(1.0, 0.5 * u)] * draws)
     up = sum(v > 1 for v in got)
@@ -462,7 +396,7 @@ def _require_rounded(subject: Subject) -> None:
             raise Inapplicable("results have another format than the data")
     elif subject.elements.name != "add":
         raise Inapplicable(f"no exact results of {subject.elements.name} are known")
-    if precision(subject.dtype) >= precision("float32"):
+    if FORMATS[subject.dtype].precision >= FORMATS["float32"].precision:
         raise Inapplicable("results are as wide as sums")
 
 
@@ -561,7 +495,7 @@ def accumulator(subject: Subject) -> Reading:
 
 def _size(subject: Subject) -> int:
     """Return the number of terms: the number of ones must be exact in the output."""
-    most = min(subject.most_terms, 2 ** precision(subject.adder.output))
+    most = min(subject.most_terms, 2 ** FORMATS[subject.adder.output].precision)
     return subject.size([n for n in SIZES[::-1] if n <= most])
 
 

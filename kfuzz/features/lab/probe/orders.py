@@ -18,10 +18,10 @@ from kfuzz.features.lab.probe.sums import (
     Tree,
     Unobserved,
     number,
-    precision,
     rounded,
     spread,
 )
+from kfuzz.numerics.formats import FORMATS
 
 # The order of additions: found from sums, and what it is like.
 #
@@ -236,7 +236,7 @@ def _rows(terms: _Terms, at: Sequence[int] = ()) -> tuple[Row, Row]:
 
 def _terms(subject: Subject, n: int) -> _Terms | None:
     """Return terms for sums of n; None where the format has none far enough apart."""
-    if n > 2 ** precision(subject.adder.output):
+    if n > 2 ** FORMATS[subject.adder.output].precision:
         return None  # their number would be rounded
     dtype, divisor = subject.dtype, subject.adder.divisor(n)
     found: dict[str, _Terms] = {
@@ -450,7 +450,7 @@ def _reading(
 
 def _exact(subject: Subject, n: int, exact: _Exact) -> Reading:
     compensates = subject.accumulator.model in ("compensated", "float64")
-    wide = exact.ratio < 2.0 ** precision("float64")
+    wide = exact.ratio < 2.0 ** FORMATS["float64"].precision
     other = "kept in float64" if wide else "wider than any format"
     return subject.reading(
         ORDER, f"sums are compensated, or {other}", _declared(subject),

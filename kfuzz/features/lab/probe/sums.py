@@ -7,7 +7,6 @@ functions of chosen numbers.
 
 import math
 import random
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -20,6 +19,7 @@ from kfuzz.core.declaration import Accumulator, Declaration
 from kfuzz.core.dtypes import DTYPES, number_to_bits, pack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, Scalar, TensorSpec
 from kfuzz.core.verdict import Observed
+from kfuzz.numerics.formats import FORMATS
 
 # What probes see of a kernel's arithmetic, and what they say of it.
 
@@ -464,48 +464,17 @@ def _padded(rows: int) -> Iterator[int]:
 SHORT: Final = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Formats whose products a float32 accumulator holds exactly."""
 
-# Those that `struct` rounds to, to nearest and ties to even.
-_CODES: Final = {"float32": "<f", "float16": "<e"}
-
-
-def precision(dtype: str) -> int:
-    """Return the bits of a significand, the hidden one included."""
-    return DTYPES[dtype].mantissa_bits + 1
-
-
-def unit(dtype: str) -> float:
-    """Return the unit roundoff: half the distance from 1 to the next number."""
-    return 2.0 ** -precision(dtype)
-
-
-def least_normal(dtype: str) -> float:
-    """Return the least positive normal number."""
-    return math.ldexp(1.0, 2 - (1 << (DTYPES[dtype].exponent_bits - 1)))
-
-
-def least_subnormal(dtype: str) -> float:
-    """Return the least positive number."""
-    return least_normal(dtype) * 2.0 ** (1 - precision(dtype))
-
 
 def rounded(value: float, dtype: str) -> float:
     """Return a number rounded to a format, to nearest and ties to even."""
     if not math.isfinite(value) or value == 0 or dtype == "float64":
         return value
-    if (code := _CODES.get(dtype)) is not None:
-        try:
-            near: float = struct.unpack(code, struct.pack(code, value))[0]
-        except OverflowError:
-            return math.copysign(math.inf, value)
-        return near
-    exponent = max(
-        math.frexp(value)[1] - precision(dtype),
-        math.frexp(least_subnormal(dtype))[1] - 1,
-    )
+    made = FORMATS[dtype]
+    exponent = max(math.frexp(value)[1], made.emin + 1) - made.precision
     near = math.ldexp(round(math.ldexp(value, -exponent)), exponent)
-    emax = (1 << (DTYPES[dtype].exponent_bits - 1)) - 1
-    overflows = DTYPES[dtype].has_inf and abs(near) >= 2.0 ** (emax + 1)
-    return math.copysign(math.inf, value) if overflows else near
+    if made.has_inf and abs(near) > made.max_finite:
+        near = math.inf
+    return math.copysign(near, value)
 
 
 def ulps(value: float, reference: float, dtype: str) -> float:
@@ -514,10 +483,9 @@ def ulps(value: float, reference: float, dtype: str) -> float:
         return 0.0
     if not math.isfinite(value) or not math.isfinite(reference):
         return math.inf
-    exponent = math.frexp(reference)[1] if reference else -(1 << 20)
-    low = math.frexp(least_subnormal(dtype))[1] - 1
-    place = max(exponent - precision(dtype), low)
-    return abs(value - reference) / math.ldexp(1.0, place)
+    least = FORMATS[dtype].emin + 1
+    exponent = max(math.frexp(reference)[1], least) if reference else least
+    return abs(value - reference) / math.ldexp(1.0, exponent - FORMATS[dtype].precision)
 
 
 # What probes ask: a kernel in one format, and what calls of it gave.

@@ -1,15 +1,10 @@
 """kfuzz probe: what a kernel's arithmetic is, against what it declares."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, TextIO
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import Annotated, Any, Final
 
 from kfuzz.cli import settings
 from kfuzz.cli.project import open_project
@@ -37,7 +32,7 @@ from kfuzz.features.lab.probe.sums import (
     Unobserved,
 )
 from kfuzz.features.lab.probe.sums import Outcome as Stands
-from kfuzz.report.text import one_line
+from kfuzz.report.text import one_line, table
 from kfuzz.targets import load
 
 DEFAULT_TIME: Final = "5m"
@@ -120,7 +115,7 @@ def probe(
             "--probe",
             "Only this probe; repeatable. `order`, `split`, `accumulator`, "
             "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`, `special`.",
+            "`stochastic`, `intrinsics`.",
             metavar="NAME",
         ),
     ] = None,
@@ -206,8 +201,8 @@ def probe(
                 kernel["findings"] = findings.get(kernel["kernel"], [])
             json_report.write(made, out)
         else:
-            shown = console(out)
-            print_readings(probing.kernels, shown, verbose=verbose, adopt=adopt)
+            for line in reading_lines(probing.kernels, verbose=verbose, adopt=adopt):
+                print(line, file=out)
     code = outcome.code()
     if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
         return ExitCode.NOTHING_TO_RUN
@@ -217,72 +212,42 @@ def probe(
 # What probes read of kernels: as a table, as a document, as a declaration to write.
 
 _COLUMNS: Final = ("probe", "is", "declares", "verdict")
-_STYLES: Final = {
-    Stands.DIFFERS: "bold red",
-    Stands.BETTER: "green",
-    Stands.UNDECIDED: "yellow",
-    Stands.NOT_APPLICABLE: "dim",
-}
+_IDLE: Final = Stands.NOT_APPLICABLE
 
 
-def console(out: TextIO) -> Console:
-    """Return a console for tables: lines are wrapped on a terminal only."""
-    wide = None if out.isatty() else 200
-    return Console(
-        file=out, highlight=False, markup=False, emoji=False, width=wide,
-        color_system=None if os.environ.get("NO_COLOR") else "auto",
-    )  # fmt: skip
-
-
-def print_readings(
-    kernels: Sequence[KernelReadings],
-    console: Console,
-    *,
-    verbose: bool = False,
-    adopt: bool = False,
-) -> None:
-    """Print a table for each kernel and format.
+def reading_lines(
+    kernels: Sequence[KernelReadings], *, verbose: bool = False, adopt: bool = False
+) -> Iterator[str]:
+    """Yield a table for each kernel and format.
 
     Args:
         kernels: what was read of each.
-        console: where it is printed.
         verbose: raw observations too, and probes that do not concern a kernel.
         adopt: the declaration that would state what was found.
     """
     for kernel in kernels:
         for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
             own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
+            told = [r for r in own if verbose or r.found or r.outcome is not _IDLE]
             named = " to ".join(dict.fromkeys(formats))
-            title = f"{kernel.kernel} ({kernel.operator}), {named}"
-            console.print(Text(f"\n{title}", style="bold"))
-            _print_format(own, console, verbose=verbose)
-        for line in adoption(kernel) if adopt else ():
-            console.print(Text(line))
+            yield from ("", one_line(f"{kernel.kernel} ({kernel.operator}), {named}"))
+            for line in table([_COLUMNS, *map(_row, told)]):
+                yield f"  {line}"
+            for reading in told:
+                lines = [f"finding {reading.finding}"] if reading.finding else []
+                if verbose or reading.outcome in (Stands.DIFFERS, Stands.UNDECIDED):
+                    lines += reading.observed
+                yield from (f"  {reading.probe}: {one_line(line)}" for line in lines)
+            if silent := dict.fromkeys(r.probe for r in own if r not in told):
+                yield f"  not applicable: {', '.join(silent)}"
+        yield from adoption(kernel) if adopt else ()
 
 
-def _print_format(own: Sequence[Reading], console: Console, *, verbose: bool) -> None:
-    silent = [r for r in own if r.outcome is Stands.NOT_APPLICABLE and not r.found]
-    table = Table(*_COLUMNS, box=None, padding=(0, 2, 0, 0))
-    for reading in own:
-        if reading in silent and not verbose:
-            continue
-        terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
-        shown = "; ".join(filter(None, (reading.found, reading.reason)))
-        table.add_row(
-            Text(reading.probe + terms),
-            Text(one_line(shown)),
-            Text(reading.declared),
-            Text(reading.outcome.value, style=_STYLES.get(reading.outcome, "")),
-        )
-        if reading.finding:
-            table.add_row("", Text(f"finding {reading.finding}"))
-        if verbose or reading.outcome in (Stands.DIFFERS, Stands.UNDECIDED):
-            for line in reading.observed:
-                table.add_row("", Text(one_line(line), style="dim"))
-    console.print(table)
-    if silent and not verbose:
-        names = ", ".join(dict.fromkeys(r.probe for r in silent))
-        console.print(Text(f"not applicable: {names}", style="dim"))
+def _row(reading: Reading) -> tuple[str, ...]:
+    terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
+    shown = "; ".join(filter(None, (reading.found, reading.reason)))
+    outcome = reading.outcome.value
+    return reading.probe + terms, one_line(shown), reading.declared, outcome
 
 
 def adoption(kernel: KernelReadings) -> Iterator[str]:
@@ -352,7 +317,6 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.STORE: arithmetic.store,
     arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
-    arithmetic.SPECIAL: arithmetic.special,
 }
 # What "split" says follows from the orders that "order" finds.
 NAMES: Final = (*PROBES, orders.SPLIT)

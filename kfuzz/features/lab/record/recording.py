@@ -4,7 +4,6 @@ A kernel's file is written when its last case is done, at once or not at all, so
 recording that was killed goes on with the next kernel.
 """
 
-import base64
 import hashlib
 import json
 import random
@@ -14,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,12 +31,13 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
-from kfuzz.execution.values.fills import HOST, logical_values
+from kfuzz.execution.values.fills import HOST, logical_values, pinned
 from kfuzz.features.lab.grade.grading import claims_of
 from kfuzz.features.lab.probe.sums import Subject, data_format
 from kfuzz.features.lab.probe.verb import readings
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.compare import Comparison, Outcome
+from kfuzz.numerics.formats import format_of, is_subnormal
 from kfuzz.store import files
 from kfuzz.store.files import read_plain, replace_file
 from kfuzz.targets.load import LoadedKernel
@@ -90,13 +89,11 @@ class Result:
         bits: hash of its bytes.
         values: hash with one NaN and one zero.
         flushed: the same hash with subnormals replaced by zero.
-        classes: counts of nan, +inf, -inf, +0, -0 and subnormal elements.
-        worst: greatest |error| / tolerance.
         missed: elements outside what is allowed.
-        allowed: hash of the least and greatest allowed values.
         exact: whether each element was decided, and one value alone admitted for it.
-        data: all bytes, where they are kept.
     """
+
+    RETIRED: ClassVar = ("classes", "worst", "allowed", "data")
 
     name: str
     dtype: str
@@ -104,12 +101,8 @@ class Result:
     bits: str
     values: str
     flushed: str
-    classes: Mapping[str, int]
-    worst: float = 0.0
     missed: int = 0
-    allowed: str = ""
     exact: bool = False
-    data: str | None = None
 
 
 @dataclass(frozen=True)
@@ -272,8 +265,6 @@ REPEATS: Final = 3
 PROBES: Final = (
     "order", "accumulator", "fused", "operands", "subnormals", "store", "intrinsics",
 )  # fmt: skip
-# One case of so many keeps all bits of its results.
-_KEPT: Final = 64
 # Fresh processes in which a failure must show, before a device is reported for it.
 _FRESH: Final = 2
 # Calls for the probes of one format.
@@ -421,11 +412,11 @@ def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
     for name, spec in sorted(runner.pin(case).tensors.items()):
         inputs.update(f"{name} {spec.dtype} {spec.shape}\n".encode())
         inputs.update(spec.values or b"")
-        subnormals += _classes(_tensor(spec))["subnormal"]
+        subnormals += int(_subnormal(pinned(spec, HOST)).sum())
     seen = Observed()
     if outcome in ("allowed", "outside"):
         seen = runner.observe(case, REPEATS)
-    results = _results(kernel, case, seen.outputs, outcome == "outside")
+    results = _results(kernel, case, seen.outputs)
     if outcome == "allowed" and (not results or any(r.missed for r in results)):
         outcome = "unjudged"
         message = seen.problem or "a repeat misses, which the judged call did not"
@@ -436,33 +427,30 @@ def _entry(kernel: BoundKernel, runner: Runner, case: Case) -> Entry:
 
 
 def _results(
-    kernel: BoundKernel, case: Case, outputs: Mapping[str, TensorSpec], keep: bool
+    kernel: BoundKernel, case: Case, outputs: Mapping[str, TensorSpec]
 ) -> tuple[Result, ...]:
     if not outputs:
         return ()
-    tensors = {name: _tensor(spec) for name, spec in outputs.items()}
+    tensors = {name: pinned(spec, HOST) for name, spec in outputs.items()}
     values = {name: logical_values(case, name, HOST) for name in case.tensors}
     derived = Derived(case, values)
     accepted = posed(kernel.operator, kernel.declaration, derived).acceptance or {}
     compared = compare_all(tensors, accepted)
-    keep = keep or int(key_of(case)[:8], 16) % _KEPT == 0
     return tuple(
-        _result(name, spec, tensors[name], compared.get(name), accepted.get(name), keep)
+        _result(name, spec, tensors[name], compared.get(name), accepted.get(name))
         for name, spec in outputs.items()
     )
 
 
 def _result(
     name: str, spec: TensorSpec, x: Tensor, made: Comparison | None,
-    a: Acceptance | None, keep: bool,
+    a: Acceptance | None,
 ) -> Result:  # fmt: skip
     """Return a result with what comes of holding it against what is admitted."""
     plain, flushed = _canonical(x)
-    raw = spec.values or b""
     result = Result(
-        name, spec.dtype, spec.shape, _hash(raw), _hash(_bytes(plain)),
-        _hash(_bytes(flushed)), _classes(x),
-        data=base64.b64encode(zlib.compress(raw)).decode() if keep else None,
+        name, spec.dtype, spec.shape, _hash(spec.values or b""), _hash(_bytes(plain)),
+        _hash(_bytes(flushed)),
     )  # fmt: skip
     if made is None or a is None:
         return result
@@ -472,9 +460,7 @@ def _result(
     decided = made.outcomes != Outcome.UNDECIDED
     return replace(
         result,
-        worst=float(made.ratio.max()) if made.ratio.numel() else 0.0,
         missed=int(made.missed.sum()),
-        allowed=_hash(_bytes(made.low) + _bytes(made.high)),
         exact=bool((alone & decided).all()),
     )
 
@@ -486,29 +472,15 @@ def _canonical(x: Tensor) -> tuple[Tensor, Tensor]:
     wide = x.to(torch.float64)
     plain = torch.where(wide == 0, wide.abs(), wide)
     plain = torch.where(wide.isnan(), torch.full_like(wide, float("nan")), plain)
-    flushed = torch.where(_is_subnormal(x, wide), torch.zeros_like(wide), plain)
+    flushed = torch.where(_subnormal(x), torch.zeros_like(wide), plain)
     return plain, flushed
 
 
-def _is_subnormal(x: Tensor, wide: Tensor) -> Tensor:
-    return (wide != 0) & (wide.abs() < torch.finfo(x.dtype).smallest_normal)
-
-
-def _classes(x: Tensor) -> dict[str, int]:
+def _subnormal(x: Tensor) -> Tensor:
+    """Return where elements are subnormal numbers."""
     if not x.dtype.is_floating_point:
-        return {"subnormal": 0}
-    wide, infinity = x.to(torch.float64), float("inf")
-    zero, below = wide == 0, wide.signbit()
-    masks = {
-        "nan": wide.isnan(), "+inf": wide == infinity, "-inf": wide == -infinity,
-        "+0": zero & ~below, "-0": zero & below, "subnormal": _is_subnormal(x, wide),
-    }  # fmt: skip
-    return {name: int(mask.sum()) for name, mask in masks.items()}
-
-
-def _tensor(spec: TensorSpec) -> Tensor:
-    raw = torch.from_numpy(np.frombuffer(bytearray(spec.values or b""), np.uint8))
-    return raw.view(getattr(torch, spec.dtype)).reshape(spec.shape)
+        return torch.zeros_like(x, dtype=torch.bool)
+    return is_subnormal(x.to(torch.float64), format_of(x.dtype))
 
 
 def _bytes(x: Tensor) -> bytes:

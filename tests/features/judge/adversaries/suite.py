@@ -187,7 +187,7 @@ def outcome_of(
             reference=files[0], candidate=files[1], root=folder,
             corpus=folder / "corpus", seed=seed, device=device, limits=LIMITS,
             budget=Budget(SECONDS, most_cases, 1),
-            determinism="none" if candidate.random else "run_to_run",
+            claims={"determinism": "none" if candidate.random else "run_to_run"},
         )  # fmt: skip
         judging = Judging(
             config, opened=partial(contained.Candidate, zygote=zygotes(device))

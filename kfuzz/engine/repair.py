@@ -1,0 +1,233 @@
+"""Patches of a finding: changes of one expression with which its kernel passes.
+
+What lets the smallest case pass (`evaluation/locating.py`) goes through gates, the
+cheapest first: that case, stored and drawn neighbours, a search, and what was proved of
+the kernel. A search runs the changed text in processes of its own; the user's file
+stays as it is.
+"""
+
+import difflib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kfuzz.core.budget import Budget
+from kfuzz.core.errors import DecodeError, UsageError
+from kfuzz.core.event import Event, KernelFinished, KernelProof, Proven
+from kfuzz.core.features import hook
+from kfuzz.core.finding import Finding, Patch
+from kfuzz.core.recipe import Case
+from kfuzz.core.verdict import FAILS_RUN, State
+from kfuzz.engine.config import ReplayConfig, RunConfig
+from kfuzz.engine.replay import locate as load_kernel
+from kfuzz.engine.search.locate import INTERPRET, LONG_SECONDS, kept, line_of, unfit
+from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation.locating import NEIGHBOURS, Draft
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.files import read_source, replace_file
+from kfuzz.targets.load import PATCHED
+
+MOST: Final = 4
+"""Patches that are searched."""
+
+Search = Callable[..., Iterator[Event]]
+"""Makes the search that a `RunConfig` describes, until `stop` is set."""
+
+
+class Repair(NamedTuple):
+    """What came of a finding.
+
+    Attributes:
+        stored: it, with its line and its patches.
+        drafts: the texts of these patches, in the same order.
+        rejected: changes that mend the smallest case, with what is against them.
+        why: why there is no patch, "" where there is one.
+    """
+
+    stored: Stored
+    drafts: tuple[Draft, ...] = ()
+    rejected: tuple[Patch, ...] = ()
+    why: str = ""
+
+
+def _searched(events: Iterator[Event], known: Collection[str]) -> tuple[bool, str]:
+    """Return whether a search finds nothing new, and what it came to.
+
+    Args:
+        events: of the search.
+        known: what distinguishes the findings that may be left.
+    """
+    cases, left = 0, 0
+    for event in events:
+        if not isinstance(event, KernelFinished):
+            continue
+        failing = [f for f in event.findings if f.state in FAILS_RUN]
+        if new := [f for f in failing if _bucket(f) not in known]:
+            return False, f"a search finds: {new[0].summary}"
+        if event.uncompared:
+            return False, f"a search compares nothing: {event.uncompared}"
+        cases, left = cases + event.cases, left + len(failing)
+    found = f"{left} findings, all in the corpus" if left else "0 findings"
+    return cases > 0, f"{cases:,} cases, {found}" if cases else "a search has no case"
+
+
+def _bucket(finding: Finding) -> str:
+    """Return the bucket without the kernel's name, which another corpus may change."""
+    return finding.bucket.partition(" ")[2]
+
+
+def _answers(proof: KernelProof | None) -> dict[str, Proven]:
+    """Return what is proved, by property."""
+    wanted = (Proven.ALL_SIZES, Proven.LAUNCH)
+    found = () if proof is None else proof.properties
+    return {p.name: p.answer for p in found if p.answer in wanted}
+
+
+@contextmanager
+def _patched(draft: Draft) -> Iterator[Path]:
+    """Have processes that begin in the block run the changed text; yield a folder."""
+    with tempfile.TemporaryDirectory(prefix="kfuzz-") as folder:
+        place = Path(folder, "patched.py")
+        place.write_text(draft.after, encoding="utf-8")
+        os.environ[PATCHED] = f"{os.path.realpath(draft.path)}\n{place}"
+        try:
+            yield place.parent
+        finally:
+            del os.environ[PATCHED]
+
+
+def repaired(
+    stored: Stored,
+    config: ReplayConfig,
+    search: Search,
+    *,
+    seconds: float,
+    stop: threading.Event,
+    report: Callable[[str], None],
+) -> Repair:
+    """Look for patches of a stored finding, which the corpus keeps.
+
+    Args:
+        stored: the finding.
+        config: where its kernel is.
+        search: makes a search.
+        seconds: for the search of each patch.
+        stop: set to end it.
+        report: is told what is being done.
+
+    Raises:
+        KfuzzError: if its kernel cannot be loaded, or nothing can be tried.
+    """
+    finding = replace(stored.finding, line=None, patches=())
+    if why := unfit(finding):
+        raise UsageError(f"it cannot be repaired: {why}", where=finding.id)
+    loaded = load_kernel(finding, config)
+    corpus = Corpus(config.corpus)
+    others = [
+        entry.finding
+        for entry in corpus.entries(finding.signature.kernel)
+        if isinstance(entry, Stored) and entry.finding.id != finding.id
+    ]
+    report(f"looking for the line, at most {LONG_SECONDS:.0f} s")
+    cases: list[Case] = [f.case for f in others if f.case.pinned and not f.case.large]
+    with closing(Backend(INTERPRET, isolate=config.isolate)) as backend:
+        found = line_of(
+            loaded, finding, backend, root=config.root, seconds=LONG_SECONDS,
+            stopped=stop.is_set, others=cases, repair=True,
+        )  # fmt: skip
+    if found.why and not stop.is_set():
+        raise UsageError(f"it cannot be repaired: {found.why}", where=finding.id)
+    source, name = loaded.source, loaded.kernel.name
+    target = f"{source.file}::{name}" if source.file else f"{source.module}:{name}"
+    known = {_bucket(f) for f in others if f.state is not State.FIXED}
+    run = RunConfig(
+        (target,), config.root, config.corpus, device=config.device or finding.device,
+        budget=Budget(max_time=seconds, max_findings=len(known) + 1),
+        isolate=config.isolate, prove=False,
+    )  # fmt: skip
+    prove = hook("proof") or (lambda *_: None)
+    before: dict[str, Proven] = {}
+    if found.drafts:
+        report("proving what is proved without a change")
+        before = _answers(prove(target, loaded.node_id, config.root, stop))
+    passed: list[tuple[Draft, Patch]] = []
+    rejected: list[Patch] = []
+    for number, draft in enumerate(found.drafts, 1):
+        passes, text = False, f"not searched: at most {MOST} changes are"
+        if number <= MOST and not stop.is_set():
+            report(f"searching with change {number} of {len(found.drafts)}")
+            with _patched(draft) as folder:
+                apart = replace(run, corpus=folder / "corpus")
+                passes, text = _searched(search(apart, stop=stop), known)
+                if passes:
+                    now = _answers(prove(target, loaded.node_id, config.root, stop))
+                    lost = [p for p in before if now.get(p) != before[p]]
+                    passes = not lost
+                    text = f"with this change: {text}, {len(now)} properties proved"
+                    text += "; it is not a review"
+                    if lost:
+                        text = f"not proved any more: {lost[0]}"
+        if stop.is_set():
+            break
+        patch = Patch(draft.line.file, draft.line.line, _diff(draft), text)
+        if passes:
+            passed.append((draft, patch))
+        else:
+            rejected.append(patch)
+    why = "no change passes every gate" if rejected else ""
+    if not found.drafts:
+        why = f"no change of one expression lets it and {NEIGHBOURS} other cases pass"
+    if stop.is_set():
+        why = "it was interrupted"
+    if found.line is not None:
+        patches = tuple(patch for _, patch in passed)
+        stored = Stored(*kept(corpus, finding, found.line, patches))
+    drafts = tuple(draft for draft, _ in passed)
+    return Repair(stored, drafts, tuple(rejected), "" if drafts else why)
+
+
+def _diff(draft: Draft) -> str:
+    file = draft.line.file.lstrip("/")
+    before, after = (t.splitlines(keepends=True) for t in (draft.before, draft.after))
+    lines = difflib.unified_diff(before, after, f"a/{file}", f"b/{file}")
+    end = "\n\\ No newline at end of file\n"
+    return "".join(x if x.endswith("\n") else x + end for x in lines)
+
+
+def apply(draft: Draft, root: Path) -> str:
+    """Write a patch to the file that it is of, and return that.
+
+    Raises:
+        UsageError: if the file lies outside the project, has changed meanwhile, or
+            cannot be written.
+    """
+    path = Path(os.path.realpath(draft.path))
+    where, fix = draft.line.file, "apply the diff yourself"
+    if not path.is_relative_to(root.resolve()):
+        raise UsageError("it lies outside the project", where=where, fix=fix)
+    try:
+        text = read_source(path)
+    except DecodeError as error:
+        raise UsageError(error.what, where=where, fix=fix) from None
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    end = "\r\n" if "\r\n" in text else "\n"
+    before, after = (mark + t.replace("\n", end) for t in (draft.before, draft.after))
+    if text != before:
+        fix = "run `kfuzz repair` again"
+        what = "it has changed since the patch was tried"
+        raise UsageError(what, where=where, fix=fix)
+    try:
+        if not os.access(path, os.W_OK):  # it could be replaced all the same
+            raise PermissionError("it is not writable")
+        mode = path.stat().st_mode
+        replace_file(path, after.encode(), prefix=".kfuzz-")
+        path.chmod(mode & 0o7777)
+    except OSError as error:
+        what = f"it cannot be written: {error.strerror or error}"
+        raise UsageError(what, where=where, fix=fix) from None
+    return where

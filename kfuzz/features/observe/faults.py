@@ -1,0 +1,300 @@
+"""What launches of a sanitized program do that they should not, and how it is shown."""
+
+import linecache
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kfuzz.core.declaration import Declaration
+from kfuzz.core.event import (
+    ContractTally,
+    Event,
+    FindingSaved,
+    KernelFinished,
+    Note,
+    RunFinished,
+    RunStarted,
+)
+from kfuzz.core.finding import Finding, Line, Target, host_fingerprint
+from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.verdict import Access, Failure, Kind, State, Verdict
+from kfuzz.features.observe.program import Shape, Unknown, left
+from kfuzz.report.finding_view import access_words
+from kfuzz.report.text import counted, one_line
+from kfuzz.store.life import utc_now
+from kfuzz.targets.load import project_root
+
+KIND: Final = "faults"
+"""Of what a process leaves."""
+
+GPU: Final = "KFUZZ_SANITIZE_GPU"
+"""Environment variable: what GPU processes meet."""
+
+
+class Kernel(NamedTuple):
+    """A Triton function.
+
+    Attributes:
+        file: of its source.
+        line: at which it begins there.
+        name: of the function.
+    """
+
+    file: str
+    line: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One place in a kernel that touches memory it should not.
+
+    Attributes:
+        kernel: the kernel.
+        access: the access, of the launch with the smallest arguments.
+        arguments: of that launch, by the kernel's names for them.
+        caller: "file.py:12", where it was launched.
+        test: pytest's id of the test that launched it; "" outside one.
+        launches: how many launches show it.
+    """
+
+    kernel: Kernel
+    access: Access
+    arguments: Mapping[str, Shape | Unknown]
+    caller: str
+    test: str
+    launches: int = 1
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What launches that show the same place have in common."""
+        a = self.access
+        return self.kernel, a.line, a.access, a.argument, a.where, a.other_line
+
+    @property
+    def size(self) -> int:
+        """Elements of the tensors together."""
+        shapes = (a for a in self.arguments.values() if isinstance(a, Shape))
+        return sum(prod(shape.sizes) for shape in shapes)
+
+
+@dataclass
+class Seen:
+    """What one process did.
+
+    Attributes:
+        launches: by kernel, how many were interpreted.
+        faults: by what they have in common.
+        lacking: by kernel, and why it cannot be interpreted, how many launches.
+    """
+
+    launches: dict[Kernel, int] = field(default_factory=dict)
+    faults: dict[tuple[object, ...], Fault] = field(default_factory=dict)
+    lacking: dict[tuple[Kernel, str], int] = field(default_factory=dict)
+
+    def add(self, fault: Fault) -> None:
+        """Take a fault to those like it; the smallest arguments stand for all."""
+        held = self.faults.get(fault.key, fault)
+        count = fault.launches + (held.launches if held is not fault else 0)
+        least = min(held, fault, key=lambda f: f.size)
+        self.faults[fault.key] = replace(least, launches=count)
+
+    def join(self, other: "Seen") -> None:
+        """Take what another process did, too."""
+        for fault in other.faults.values():
+            self.add(fault)
+        for kernel, count in other.launches.items():
+            self.launches[kernel] = self.launches.get(kernel, 0) + count
+        for key, count in other.lacking.items():
+            self.lacking[key] = self.lacking.get(key, 0) + count
+
+
+def read(folder: Path) -> tuple[Seen, int]:
+    """Return what the processes did, and how many of them said so."""
+    seen = list(left(folder, KIND))
+    whole = Seen()
+    for each in seen:
+        whole.join(each)
+    return whole, len(seen)
+
+
+_CONTRACTS: Final = {
+    "race": ("C-ORD-02", Kind.RACE),
+    "unwritten": ("K-MEM-02", Kind.UNWRITTEN),
+}
+
+
+def lines(
+    seen: Seen,
+    faults: list[Fault],
+    known: dict[str, str],
+    ended: int | None,
+    processes: int,
+) -> Iterator[str]:
+    """Yield what people read: a block a fault, then what was done."""
+    for fault in faults:
+        reason = known.get(fault.access.line)
+        state = "" if reason is None else f" (suppressed: {one_line(reason)})"
+        yield f"{fault.kernel.name}: {access_words(fault.access)}{state}"
+        arguments = ", ".join(f"{n}={a}" for n, a in fault.arguments.items())
+        yield f"    {_launches(fault.launches)}, least: {arguments}"
+        yield f"    launched at {fault.caller or 'an unknown place'}"
+        if fault.test:
+            yield f"    in {fault.test}"
+    for place in sorted(known.keys() - {f.access.line for f in faults}):
+        yield f"{place}: suppressed, and no fault shows there any more"
+    for (kernel, why), count in seen.lacking.items():
+        launches = _launches(count)
+        yield f"{kernel.name}: {launches} not interpreted: {one_line(why)}"
+    kernels = counted(len(seen.launches), "kernel")
+    launches = _launches(sum(seen.launches.values()))
+    where = "one process" if processes == 1 else f"{processes} processes"
+    yield (
+        f"{counted(len(faults), 'fault')} in {launches} of {kernels}, in {where}; "
+        f"{sum(seen.lacking.values())} not interpreted"
+    )
+    if ended is None:
+        yield "the program did not end in its time"
+    elif ended:
+        how = f"signal {-ended}" if ended < 0 else f"exit code {ended}"
+        yield f"the program ended with {how}"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
+
+
+def document(
+    seen: Seen, faults: list[Fault], known: dict[str, str], ended: int | None
+) -> dict[str, Any]:
+    """Return what programs read."""
+    return {
+        "program": ended,
+        "launches": sum(seen.launches.values()),
+        "kernels": [
+            {"kernel": node_id(kernel), "launches": count}
+            for kernel, count in seen.launches.items()
+        ],
+        "faults": [
+            {
+                "kernel": node_id(f.kernel),
+                "contract": _kind(f)[0],
+                "line": f.access.line,
+                "access": f.access.access,
+                "where": f.access.where,
+                "argument": f.access.argument,
+                "message": access_words(f.access),
+                "launches": f.launches,
+                "arguments": {n: str(a) for n, a in f.arguments.items()},
+                "caller": f.caller,
+                "test": f.test,
+                "suppressed": known.get(f.access.line),
+            }
+            for f in faults
+        ],
+        "not_interpreted": [
+            {"kernel": node_id(kernel), "why": why, "launches": count}
+            for (kernel, why), count in seen.lacking.items()
+        ],
+    }
+
+
+# For reports in files: the faults as findings, which nothing replays.
+
+
+def node_id(kernel: Kernel) -> str:
+    """Return the name of a kernel in reports."""
+    path = Path(kernel.file)
+    root = project_root()
+    place = path.relative_to(root) if path.is_relative_to(root) else path
+    return f"{place}::{kernel.name}"
+
+
+def _kind(fault: Fault) -> tuple[str, Kind]:
+    """Return the contract that a fault breaks, and how."""
+    outside = Kind.READ_OUTSIDE if fault.access.access == "load" else Kind.WRITE_OUTSIDE
+    return _CONTRACTS.get(fault.access.where, ("K-MEM-01", outside))
+
+
+def events(
+    seen: Seen,
+    faults: Iterable[Fault],
+    known: dict[str, str],
+    seconds: float,
+    interrupted: bool,
+) -> Iterator[Event]:
+    """Yield what reports fold."""
+    by_kernel = defaultdict(list)
+    for fault in faults:
+        by_kernel[fault.kernel].append(fault)
+    notes = defaultdict(list)
+    for (kernel, why), count in seen.lacking.items():
+        notes[kernel].append(Note(f"not interpreted: {one_line(why)}", count))
+    kernels = list(dict.fromkeys([*seen.launches, *notes]))
+    yield RunStarted(0, "interpret", tuple(map(node_id, kernels)), utc_now())
+    for kernel in kernels:
+        name = node_id(kernel)
+        findings = tuple(
+            _finding(f, known.get(f.access.line)) for f in by_kernel[kernel]
+        )
+        for finding in findings:
+            yield FindingSaved(name, finding, "", True, "done")
+        count = seen.launches.get(kernel, 0)
+        broken = {f.signature.contract for f in findings}
+        verdicts = {
+            contract: Verdict.VIOLATES if contract in broken else Verdict.CONFORMS
+            for contract in ("K-MEM-01", "K-MEM-02", "C-ORD-02")
+        }
+        yield KernelFinished(
+            kernel=name,
+            operator="",
+            cases=count,
+            cases_per_s=0.0,
+            contracts={c: ContractTally(v, decided=count) for c, v in verdicts.items()},
+            findings=findings,
+            notes=tuple(notes[kernel]),
+        )
+    yield RunFinished(seconds, interrupted, 0, "interpret")
+
+
+def _finding(fault: Fault, reason: str | None) -> Finding:
+    """Return a fault as a finding."""
+    contract, kind = _kind(fault)
+    access, words = fault.access, access_words(fault.access)
+    failure = Failure(
+        contract=contract,
+        kind=kind,
+        output=access.argument,
+        message=words,
+        elements=access.count,
+        accesses=(access,),
+    )
+    file, _, number = access.line.rpartition(":")
+    source = linecache.getline(fault.kernel.file, int(number)) if file else ""
+    case = Case(
+        {n: _spec(a) for n, a in fault.arguments.items() if isinstance(a, Shape)},
+        {n: str(a) for n, a in fault.arguments.items() if isinstance(a, Unknown)},
+    )
+    return Finding(
+        signature=failure.signature(fault.kernel.name),
+        target=Target("", fault.kernel.name),
+        operator="",
+        device="interpret",
+        case=case,
+        first=case,
+        failure=failure,
+        declaration=Declaration(),
+        fingerprint=host_fingerprint(device="interpret"),
+        state=State.CONFIRMED if reason is None else State.KNOWN,
+        line=Line(file, int(number), True, words, source=source) if file else None,
+    )
+
+
+def _spec(argument: Shape) -> TensorSpec:
+    axes = tuple(f"{argument.dtype}{n}" for n in range(len(argument.sizes)))
+    return TensorSpec(
+        argument.sizes, axes, argument.dtype, argument.strides, fill=Fill("randn")
+    )

@@ -1,0 +1,329 @@
+"""The processes of a sanitized program: each launch is interpreted and checked.
+
+Every Python process below the command calls `begin` as it imports torch (`site`): the
+program itself, the workers of a test run, and what these start.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial, wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from kfuzz.core.verdict import Access
+from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device import simulated
+from kfuzz.execution.interpreter import watch
+from kfuzz.execution.interpreter.memory import (
+    AddressCheck,
+    Reach,
+    Region,
+    Regions,
+    tensors_in,
+)
+from kfuzz.execution.memory.allocations import places
+from kfuzz.execution.memory.changes import WriteMap
+from kfuzz.execution.memory.poison import (
+    Poison,
+    fill_poison,
+    poison_bytes,
+    poison_word,
+)
+from kfuzz.features.observe.faults import GPU, KIND, Fault, Kernel, Seen
+from kfuzz.features.observe.program import FOLDER, Unknown, at_end, leave
+from kfuzz.features.observe.watching import shape_of
+
+_weak: Final[Any] = StorageWeakRef  # untyped
+
+LEAST_BYTES: Final = 2
+"""Of an element: the poison of a byte is too common as data to tell it from that."""
+
+
+class FreshMemory:
+    """What `torch.empty` and its kin gave, as long as it lives.
+
+    What it holds at first is poison. Torch's own operators write to it unseen: what
+    holds anything else was written.
+    """
+
+    def __init__(self) -> None:
+        self._maps: dict[int, tuple[Any, WriteMap, torch.dtype]] = {}
+        self._most = 1 << 10
+
+    def follow(self, patches: Patches) -> None:
+        """Poison all that is allocated from now on."""
+        for place in places():
+            patches.set(place.owner, place.name, self._poisoning(place.function))
+
+    def _poisoning(self, true: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(true)
+        def allocate(*args: Any, **kwargs: Any) -> Any:
+            made = true(*args, **kwargs)
+            if (
+                type(made) is Tensor
+                and made.layout is torch.strided
+                and not made.is_meta
+                and made.dtype is not torch.bool
+                and made.dtype.itemsize >= LEAST_BYTES
+                and made.untyped_storage().nbytes()
+            ):
+                self._poison(made)
+            return made
+
+        return allocate
+
+    def _poison(self, made: Tensor) -> None:
+        storage, memory = made.untyped_storage(), _bytes(made)
+        size = memory.numel() // made.dtype.itemsize * made.dtype.itemsize
+        with torch._C.DisableTorchFunction():
+            fill_poison(memory[:size], made.dtype, Poison.NAN)
+        pattern = poison_bytes(made.dtype, Poison.NAN)
+        writes = WriteMap(size, made.dtype.itemsize, pattern)
+        self._maps[storage.data_ptr()] = _weak(storage), writes, made.dtype
+        if len(self._maps) > self._most:
+            live = {at: m for at, m in self._maps.items() if not m[0].expired()}
+            self._maps, self._most = live, max(2 * len(live), self._most)
+
+    def writes(self, tensor: Tensor) -> tuple[WriteMap, torch.dtype] | None:
+        """Return what is written of a tensor's memory, and what it was made for.
+
+        None where all is written.
+        """
+        storage = tensor.untyped_storage()
+        held = self._maps.get(storage.data_ptr())
+        if held is None or held[0].expired() or held[0] != _weak(storage):
+            return None
+        return None if held[1].complete else held[1:]
+
+    def before(self, given: Iterable[Any]) -> "Before | None":
+        """Return the memory that a launch is given; None where all of it is written."""
+        tensors = tensors_in(list(given))
+        fresh = [made for t in tensors if (made := self.writes(t)) is not None]
+        return Before(self, tensors) if fresh else None
+
+    def reach(self, given: Mapping[str, Any]) -> "LaunchReach":
+        """Return what a launch may touch, by the kernel's names of its arguments."""
+        names: dict[int, list[str]] = {}
+        for name, value in given.items():
+            for tensor in tensors_in(value):
+                names.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
+        return LaunchReach(self, names)
+
+
+class LaunchReach(Reach):
+    """The storages whose tensors one launch is given."""
+
+    def __init__(self, fresh: FreshMemory, names: Mapping[int, list[str]]) -> None:
+        super().__init__({}, {}, None)
+        self._fresh = fresh
+        self._names = names
+
+    def regions(self, launched: Iterable[Tensor]) -> Regions:
+        """Return what one launch may touch."""
+        made: dict[int, Region] = {}
+        for tensor in launched:
+            storage = tensor.untyped_storage()
+            low, size = storage.data_ptr(), storage.nbytes()
+            if not size or low in made:
+                continue
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            names = self._names.get(low, [])
+            memory = f"{', '.join(names) or 'its own'} {dtype}{list(tensor.shape)}"
+            writes = (self._fresh.writes(tensor) or (None,))[0]
+            made[low] = Region(
+                low, low + size, tensor.itemsize, names[0] if names else "", memory,
+                None, writes,
+            )  # fmt: skip
+        return Regions(made.values())
+
+
+class Before:
+    """The memory that a launch is given, as it is before."""
+
+    def __init__(self, fresh: FreshMemory, tensors: Iterable[Tensor]) -> None:
+        # Memory, what it holds, where that is poison, and which poisons there are.
+        self._held: list[tuple[Tensor, Tensor, Tensor, WriteMap | None]] = []
+        self._words: list[tuple[torch.dtype, int, int]] = []
+        for tensor in {t.untyped_storage().data_ptr(): t for t in tensors}.values():
+            memory, made = _bytes(tensor), fresh.writes(tensor)
+            writes, dtype = made or (None, torch.uint8)
+            word, old = poison_word(dtype, Poison.NAN)
+            new = poison_word(dtype, Poison.FINITE)[1]
+            self._words.append((word, old, new))
+            unwritten = _words(memory, word) == old
+            if writes is None:
+                unwritten = unwritten & False
+            self._held.append((memory, memory.clone(), unwritten, writes))
+
+    def decides(self, again: Callable[[], object]) -> bool:
+        """Whether what the launch leaves follows what unwritten memory holds.
+
+        Args:
+            again: launches once more, with other poison there. What the first launch
+                left is there again afterwards.
+        """
+        after = [memory.clone() for memory, *_ in self._held]
+        for (memory, before, unwritten, _), (word, _, new) in self._both():
+            memory.copy_(before)
+            _words(memory, word).masked_fill_(unwritten, new)
+        try:
+            again()
+            for (memory, _, unwritten, writes), (word, old, _) in self._both():
+                if writes is not None:  # what no launch wrote is alike
+                    left = unwritten & ~_marked(writes, unwritten)
+                    _words(memory, word).masked_fill_(left, old)
+            return any(
+                not torch.equal(memory, was)
+                for (memory, *_), was in zip(self._held, after, strict=True)
+            )
+        except Exception:
+            return True
+        finally:
+            for (memory, *_), was in zip(self._held, after, strict=True):
+                memory.copy_(was)
+
+    def _both(self) -> Iterator[tuple[Any, tuple[torch.dtype, int, int]]]:
+        return zip(self._held, self._words, strict=True)
+
+
+def _words(memory: Tensor, word: torch.dtype) -> Tensor:
+    size = word.itemsize
+    return memory[: memory.numel() // size * size].view(word)
+
+
+def _marked(writes: WriteMap, like: Tensor) -> Tensor:
+    """Return which words of memory a launch has written."""
+    complete, elements = writes.state()
+    if elements is None:
+        return torch.full_like(like, complete)
+    marked = torch.from_numpy(elements)
+    return marked.repeat_interleave(-(-like.numel() // marked.numel()))[: like.numel()]
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """Return all memory of a tensor's storage."""
+    storage = tensor.untyped_storage()
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        empty = torch.zeros(0, dtype=torch.uint8)
+        return empty.set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+class _Checking:
+    """Checks the launches of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pid = os.getpid()
+        self._seen = Seen()
+        self._fresh = FreshMemory()
+        self._lock = threading.RLock()
+        self._around = ExitStack()  # never left, and kept lest it be collected
+
+    def install(self, owner: Any) -> None:
+        """Check what is launched, by a class of Triton's, until the process ends."""
+        patches, around = Patches(), self._around
+        around.enter_context(simulated.gpu())
+        around.enter_context(watch.watch())
+        self._fresh.follow(patches)
+        patches.set(owner, "run", self._launching(owner.run))
+        patches.set(torch, "compile", _uncompiled)
+        at_end(self.write)
+
+    def write(self) -> None:
+        """Leave what was seen; in a fork what it saw itself."""
+        if self._pid == os.getpid() and (self._seen.launches or self._seen.lacking):
+            leave(self._folder, KIND, self._seen)
+
+    def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(run)
+        def launch(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if os.getpid() != self._pid:
+                self._pid, self._seen = os.getpid(), Seen()
+            code = function.fn.__code__
+            kernel = Kernel(code.co_filename, code.co_firstlineno, code.co_name)
+            given = dict(zip(function.arg_names, args, strict=False)) | {
+                name: v for name, v in kwargs.items() if name in function.arg_names
+            }
+            with self._lock:  # the interpreter has one grid for all threads
+                return self._checked(
+                    kernel, given, partial(run, function, *args, **kwargs)
+                )
+
+        return launch
+
+    def _checked(
+        self, kernel: Kernel, given: Mapping[str, Any], run: Callable[[], Any]
+    ) -> Any:
+        launches, seen = watch.current(), self._seen
+        programs, before = launches.programs, self._fresh.before(given.values())
+        launches.check = AddressCheck(self._fresh.reach(given))
+        try:
+            return run()
+        except Exception as error:
+            if watch.is_interpreter_failure(error):
+                programs = launches.programs  # not all of them ran
+                key = kernel, f"{type(error).__name__}: {error}".partition("\n")[0]
+                seen.lacking[key] = seen.lacking.get(key, 0) + 1
+            raise
+        finally:
+            found, launches.check = launches.accesses, None
+            unread = [a for a in found if a.where == "unwritten"]
+            if unread and before is not None and not before.decides(run):
+                found = tuple(a for a in found if a not in unread)
+            if launches.programs > programs:
+                seen.launches[kernel] = seen.launches.get(kernel, 0) + 1
+            if found:
+                self._note(kernel, found, given, sys._getframe(2))
+
+    def _note(
+        self,
+        kernel: Kernel,
+        found: Iterable[Access],
+        given: Mapping[str, Any],
+        frame: FrameType | None,
+    ) -> None:
+        shown = {
+            name: shape_of(value, with_values=False)
+            if isinstance(value, Tensor)
+            else Unknown(f"{value!r:.60}")
+            for name, value in given.items()
+        }
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        while frame is not None and _is_between(frame):
+            frame = frame.f_back
+        caller = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        for access in found:
+            self._seen.add(Fault(kernel, access, shown, caller, test))
+
+
+def _uncompiled(model: Any = None, **options: Any) -> Any:
+    """Stand for `torch.compile`, which would compile for the host."""
+    return model if model is not None else lambda later: later
+
+
+def _is_between(frame: FrameType) -> bool:
+    """Whether a frame lies between a launch and whoever wrote it."""
+    module = str(frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] in ("triton", "kfuzz", "contextlib", "functools")
+
+
+_checking: _Checking | None = None
+
+
+def begin() -> None:
+    """Check what this process launches from now on, if Triton is there."""
+    global _checking
+    with suppress(ImportError):
+        from triton.runtime.interpreter import InterpretedFunction
+
+        simulated.declare(os.environ[GPU])
+        _checking = _Checking(Path(os.environ[FOLDER]))
+        _checking.install(InterpretedFunction)
