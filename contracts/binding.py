@@ -692,6 +692,7 @@ def holds(operator: Operator, failing: Case, friendly: Case) -> bool:
 def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
     """Return the friendly case filled with the failing values, repeated.
 
+    They end as the failing ones do: what is wrong of a tail is wrong at the end.
     Indices that are not below their new bound are taken modulo it.
     """
     import torch
@@ -699,12 +700,16 @@ def tiled(operator: Operator, failing: Derived, friendly: Case) -> Derived:
     values = {}
     for name, spec in friendly.tensors.items():
         given, rank = failing.values[name], len(spec.shape)
-        grid = _as_grid(operator, failing.case, name, given, rank)
+        # One that has only other sizes is no grid of another rank.
+        alike = (
+            friendly.scalars == failing.case.scalars and len(spec.shape) == given.ndim
+        )
+        grid = given if alike else _as_grid(operator, failing.case, name, given, rank)
         # Cut first: nothing on the way is larger than the friendly tensor.
         grid = grid[tuple(slice(n) for n in spec.shape)]
         for axis, n in enumerate(spec.shape):
             have = grid.shape[axis]
-            index = torch.arange(n, device=grid.device) % max(have, 1)
+            index = (torch.arange(n, device=grid.device) - n) % max(have, 1)
             grid = (
                 grid.index_select(axis, index) if have else grid.new_zeros(spec.shape)
             )

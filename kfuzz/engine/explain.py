@@ -83,7 +83,7 @@ class Trials:
 
     Attributes:
         case: the minimum.
-        failing: cases that fail, the minimum first.
+        failing: cases that fail alike, the minimum first.
         points: cases of other sizes or integer scalars, and whether they fail.
         few: whether only what is needed is run.
         cut: whether there was no time for a case.
@@ -108,7 +108,7 @@ class Trials:
                 self.cut = True
                 return Outcome.UNKNOWN
             self._known[key] = self._outcome_of(case)
-            if self._known[key] in _FAILING:
+            if self._known[key] is Outcome.FAILS:
                 self.failing.append(case)
         return self._known[key]
 
@@ -415,8 +415,7 @@ def _of_numbers(
     generic = trials.run_ordinary(case) is Outcome.FAILS
     if found := threshold(trials):
         axis, line = found
-        keeps = _declaration(case, axis, f"<= {own[axis] - 1}")
-        return [Feature.BEYOND_TILE] if own[axis] > LARGE else [], [line, *keeps], []
+        return [Feature.BEYOND_TILE] if own[axis] > LARGE else [], [line], []
     near: dict[str, list[int]] = {}
     for name, n in () if trials.few else own.items():
         whole = max(TILE, 1 << n.bit_length())
@@ -448,7 +447,7 @@ def _of_numbers(
     line = f"passes at {passes}; fails at {_shape(case, changed)}"
     where = f"fails where {condition}: " if condition else ""
     declared = []
-    if tail and tail[3] and not tail[1]:
+    if tail and not tail[1] and int(tail[3] or 0) >= TILE:
         declared = _declaration(case, tail[2], f"% {tail[3]} == 0")
     return [Feature.TAIL] if tail else [], [where + line, *declared], []
 

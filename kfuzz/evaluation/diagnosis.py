@@ -4,7 +4,6 @@ import math
 from collections.abc import (
     Callable,
     Collection,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -428,6 +427,8 @@ def _breaks_chain(evidence: Evidence, problem: Problem) -> bool:
 # Triton's interpreter takes seconds for shapes of more elements, all tensors together.
 MOST_INTERPRETED: Final = 1 << 13
 
+# Friendly shapes that a failure is gone at: the largest, and the smallest.
+_ENOUGH: Final = 4
 # Whole tiles of many kernels.
 _TILES: Final = (16, 256)
 
@@ -546,7 +547,8 @@ class Diagnosing:
         """
         operator, case = self.caller.kernel.operator, derived.case
         passing: list[Case] = []
-        for shape in self._tried_shapes(case) if self.sizes else ():
+        tried = self._tried_shapes(case) if self.sizes else []
+        for shape in (*tried[-1:], *tried[:-1]):
             room = holds(operator, case, shape)
             if not (room and self._passes_ordinary(shape, derived)):
                 continue
@@ -554,7 +556,11 @@ class Diagnosing:
             if passes is False:
                 return ""
             passing += [shape] if passes else []
-        for whole, odd in self._odd(derived, passing[0]) if passing else ():
+            if len(passing) == _ENOUGH:
+                break
+        least = sorted(passing, key=lambda shape: shape.elements)[:1]
+        pairs = (pair for shape in least for pair in self._odd(derived, shape))
+        for whole, odd in pairs:
             if self._fails(derived, odd):
                 name = next(n for n, s in whole.tensors.items() if s != odd.tensors[n])
                 here, there = ([*c.tensors[name].shape] for c in (whole, odd))
@@ -591,18 +597,16 @@ class Diagnosing:
         usual = with_ordinary_values(operator, case, dtype, plain=False)
         return self.passes(valued(usual, own))
 
-    def _tried_shapes(self, case: Case) -> Iterable[Case]:
-        """Return friendly shapes that are worth their time.
+    def _tried_shapes(self, case: Case) -> list[Case]:
+        """Return friendly shapes that are worth their time, the smallest first.
 
         In Triton's interpreter none is larger than the case, or than a little, but the
         smallest in which the case's values have room.
         """
         kernel = self.caller.kernel
         shapes = friendly_shapes(kernel.operator, case, kernel.declaration, self.budget)
-        if not interpreting():
-            return shapes
         ordered = sorted(shapes, key=lambda shape: shape.elements)
-        most = max(MOST_INTERPRETED, case.elements)
+        most = max(MOST_INTERPRETED, case.elements) if interpreting() else math.inf
         small = [shape for shape in ordered if shape.elements <= most]
         wide = [s for s in ordered if holds(kernel.operator, case, s)]
         return small if not wide or wide[0] in small else [*small, wide[0]]

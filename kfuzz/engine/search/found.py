@@ -326,7 +326,7 @@ def _with_ordinary_numbers(
     """
     special = finding.signature.kind in MASK_KINDS
     nonfinite = finding.severity is Severity.NONFINITE
-    if not (special or nonfinite) or not finding.is_explained:
+    if not (special or nonfinite) or finding.explanation is None or case.large:
         return None
     accepts = domain_of(kernel.runner, finding.case)
     for ordinary in with_ordinary_numbers(kernel.runner.pin(case)):
