@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.language import Structure as Structure
 from kfuzz.contracts.language import Tolerance as Tolerance
-from kfuzz.core.declaration import Declaration, ShapeClass
+from kfuzz.core.declaration import AS_REFERENCE, Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES, FLOAT8
 from kfuzz.core.errors import BindingError, suggestion
 from kfuzz.core.recipe import Case, Scalar, parsed
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 # Operators in libraries of a user's own: `torch.library.custom_op`, `torch.ops.ns.op`.
 
 _DEFAULT: Final = "default"
+
+FormFunction = Callable[..., Any]
+"""A plain torch function of an operator's tensors, and its scalars by name."""
 
 
 class CustomOp:
@@ -439,7 +442,12 @@ class Operator:
             nested or not, for those that are lists.
         error_model: how much a result may differ: `kfuzz.numerics.elementwise(...)`,
             or a function from a `Problem` to the acceptance of the output, or of each
-            output by name; None for the running-error shadow of the oracle.
+            output by name; None for the running-error shadow of the forms, or of the
+            oracle.
+        forms: where there is no error model: plain torch functions, of the same
+            arguments, that compute the same as correct kernels do it, by the algorithm
+            that a kernel declares, "" for none. What lies within the bound of any of
+            them is accepted.
         relation: where the answer is not unique, a function of a `Problem` and
             of the kernel's results: see `kfuzz.contracts.oracle`. It judges
             what the error model admits.
@@ -496,6 +504,7 @@ class Operator:
     inputs: Mapping[str, Parameter]
     oracle: Callable[..., Any]
     error_model: AcceptFunction | Elementwise | None = None
+    forms: Mapping[str, tuple[FormFunction, ...]] = field(default_factory=dict)
     relation: RelationFunction | None = None
     outputs: tuple[str, ...] = ("y",)
     ranks: range = range(1, 5)
@@ -575,7 +584,7 @@ class Operator:
             check_shape_class(self, parsed_class, where)
         named = dict(self.algorithms)
         if self.error_model is None:
-            named.setdefault("as_reference", "the very steps of the oracle")
+            named.setdefault(AS_REFERENCE, "the very steps of the oracle")
         object.__setattr__(self, "algorithms", MappingProxyType(named))
 
     def _expand_lists(self) -> None:
@@ -763,19 +772,30 @@ class Operator:
 
     def oracle_text(self) -> str:
         """Return what the reference is, as text."""
-        doc = (self.oracle.__doc__ or "").strip().splitlines()
-        body = doc[0] if doc else f"{self.name} in plain torch."
+        others = (f for f in self.forms_of(None) if f is not self.oracle)
+        docs = [(f.__doc__ or "").strip() for f in (self.oracle, *others)]
+        body, *forms = [doc.partition("\n")[0] for doc in docs]
+        also = f"Other forms of it: {' '.join(forms)} " if forms else ""
         return (
-            f"{body} Evaluated in float64 on the very bits the kernel was given. "
+            f"{body or f'{self.name} in plain torch.'} {also}"
+            "Evaluated in float64 on the very bits the kernel was given. "
             f"Special values: {self.special_values}."
         )
 
     def oracle_on(self, given: Container[str]) -> Callable[..., Any]:
         """Return the oracle as a function of these of the tensors, see `padded`."""
+        return self.on(self.oracle, given)
+
+    def on(self, form: FormFunction, given: Container[str]) -> FormFunction:
+        """Return the oracle or another form as a function of these of the tensors."""
         there = [name in given for name in self.tensors]
-        if all(there):
-            return self.oracle
-        return padded(self.oracle, there, cut=False)
+        return form if all(there) else padded(form, there, cut=False)
+
+    def forms_of(self, algorithm: str | None) -> tuple[FormFunction, ...]:
+        """Return the forms that a kernel of an algorithm may take."""
+        if algorithm == AS_REFERENCE:
+            return ()
+        return self.forms.get(algorithm or "", self.forms.get("", ()))
 
     def reduced_axis(self, case: Case) -> int | None:
         """Return the reduced axis of the case's leading tensor, negative, or None.
@@ -1038,6 +1058,12 @@ def _unfolded(
         operator,
         inputs=inputs,
         oracle=_merging_oracle(operator.oracle, list(tensors.values()), layout),
+        forms={
+            named: tuple(
+                _merging_oracle(form, list(tensors.values()), layout) for form in forms
+            )
+            for named, forms in operator.forms.items()
+        },
         error_model=model,
         reduced=None if operator.reduced == name else operator.reduced,
         batch=replaced(operator.batch).partition(" ")[0].strip("*"),

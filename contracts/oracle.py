@@ -11,7 +11,14 @@ from typing import Any, Final, overload
 import torch
 from torch import Tensor
 
-from kfuzz.contracts.operator import Operator, alone, count, joined, takes_members
+from kfuzz.contracts.operator import (
+    FormFunction,
+    Operator,
+    alone,
+    count,
+    joined,
+    takes_members,
+)
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError, suggestion
@@ -24,7 +31,7 @@ from kfuzz.core.recipe import (
     unravel,
 )
 from kfuzz.core.verdict import OtherForm, named, output_of
-from kfuzz.numerics.acceptance import Acceptance, Problem, whole
+from kfuzz.numerics.acceptance import Acceptance, Problem, hull, whole
 from kfuzz.numerics.accumulation import Accumulation, identical
 from kfuzz.numerics.compare import Comparison, compare_members
 from kfuzz.numerics.formats import (
@@ -37,7 +44,7 @@ from kfuzz.numerics.formats import (
 from kfuzz.numerics.models.functions import Elementwise
 from kfuzz.numerics.models.sums import out_of_bounds
 from kfuzz.numerics.run import Expected
-from kfuzz.numerics.shadow import in_float32, shadowed
+from kfuzz.numerics.shadow import shadowed
 from kfuzz.strategies import scalar, tensors
 from kfuzz.strategies.parameters import (
     INDEX_ROLE,
@@ -532,20 +539,9 @@ def _flushed(operator: Operator, problem: Problem) -> Problem:
     return replace(problem, tensors=seen)
 
 
-def _with(
-    oracle: Callable[..., Any], scalars: Mapping[str, Any], *tensors: Tensor, **_: Any
-) -> Any:
-    return oracle(*tensors, **scalars)
-
-
 def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if operator.error_model is None:
-        oracle, names = _in_a_row(operator, problem)
-        claims, given = problem.declaration, problem.scalars
-        scalars = {n: in_float32(v, claims) for n, v in given.items()}
-        narrowed = None if scalars == given else partial(_with, oracle, scalars)
-        found = shadowed(oracle, problem, name=operator.name, narrowed=narrowed)
-        return dict(zip(names, found, strict=True))
+        return _of_forms(operator, problem)
     if isinstance(operator.error_model, Elementwise):
         return {
             name: operator.error_model.around(_for(operator, problem, name), y)
@@ -557,6 +553,24 @@ def _accept(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
     if members == 1 or takes_members(operator.error_model):
         return _modelled(operator, problem)
     return joined([_modelled(operator, alone(problem, i)) for i in range(members)])
+
+
+def _of_forms(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
+    """Return what lies within the bound of some form, or between two of them.
+
+    Where none is declared, some times the bound of the oracle.
+    """
+    declared = operator.forms_of(problem.declaration.algorithm)
+    found = []
+    for form in declared or (operator.oracle,):
+        function, names = _in_a_row(operator, problem, form)
+        made = shadowed(
+            function, problem, name=operator.name, form=bool(declared),
+            proven=takes_members(form),
+        )  # fmt: skip
+        found.append(made)
+    hulls = (hull(*column) for column in zip(*found, strict=True))
+    return dict(zip(names, hulls, strict=True))
 
 
 def _for(operator: Operator, problem: Problem, output: str) -> Problem:
@@ -575,14 +589,16 @@ def _modelled(operator: Operator, problem: Problem) -> dict[str, Acceptance]:
 
 
 def _in_a_row(
-    operator: Operator, problem: Problem
+    operator: Operator, problem: Problem, form: FormFunction
 ) -> tuple[Callable[..., Any], list[str]]:
-    """Return the oracle with its results as one tuple; their names once it has run.
+    """Return the oracle, or another form of it, with its results as one tuple.
+
+    Their names follow once it has run.
 
     Raises:
         BindingError: by the oracle, if it does not give one result for each output.
     """
-    oracle = operator.oracle_on(problem.tensors)
+    oracle = operator.on(form, problem.tensors)
     names: list[str] = []
 
     def call(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
@@ -604,7 +620,7 @@ def _in_a_row(
 def _evaluated(operator: Operator, problem: Problem) -> dict[str, Tensor]:
     """Return the oracle's results of all members by name, [members, *shape] each."""
     members = count(problem)
-    oracle, names = _in_a_row(operator, problem)
+    oracle, names = _in_a_row(operator, problem, operator.oracle)
 
     def alone(i: int) -> tuple[Tensor, ...]:
         row = [t[i] for t in problem.tensors.values()]

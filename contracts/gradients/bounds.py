@@ -69,7 +69,7 @@ def _shadowed(
     for argument in wanted:
         made = results.pop(0)
         if kinked[argument]:
-            made = hull(made, results.pop(0), results.pop(0))
+            made = nm.hull(made, results.pop(0), results.pop(0))
         # A rule averages forms: no factor of it is the one that was derived.
         found[argument] = replace(in_any_order(problem, made), safety=1.0)
     return found
@@ -98,20 +98,6 @@ def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[nm.Tensor, ...]"
     """Return one value of each gradient."""
     made = (gradients[name] for name in names)
     return tuple(one.value if isinstance(one, Either) else one for one in made)
-
-
-def hull(*accepted: "nm.Acceptance") -> "nm.Acceptance":
-    """Return the first acceptance with what lies between any of them, or in one."""
-    import torch
-
-    # The ends are 0 where they are not finite: there all are undecidable.
-    return replace(
-        accepted[0],
-        low=torch.stack([a.low for a in accepted]).amin(0),
-        high=torch.stack([a.high for a in accepted]).amax(0),
-        undecided=torch.stack([a.undecided for a in accepted]).any(0),
-        ambiguous=torch.stack([a.ambiguous for a in accepted]).any(0),
-    )
 
 
 def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":

@@ -34,7 +34,7 @@ def of_torch(name: str, text: str) -> Oracle:
 def pointwise(
     name: str,
     oracle: Oracle,
-    error_model: ErrorModel,
+    error_model: ErrorModel | None = None,
     *,
     tensors: str = "x",
     scalars: Mapping[str, Parameter] | None = None,
@@ -46,7 +46,7 @@ def pointwise(
     Args:
         name: its name.
         oracle: in plain torch.
-        error_model: what a correct kernel may hold.
+        error_model: what a correct kernel may hold; None if forms say it.
         tensors: names of the tensors.
         scalars: the other parameters.
         exact: whether one value alone is right.
@@ -271,28 +271,17 @@ def reference_elu(x: Any, *, alpha: float) -> Any:
     return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
 
 
-def accept_elu(problem: nm.Problem) -> nm.Acceptance:
-    """Return x, or alpha times the union of expm1(x) and exp(x) - 1.
+def elu_by_exp(x: Any, *, alpha: float) -> Any:
+    """The same with exp(x) - 1, which cancels near 0."""
+    import torch
 
-    exp(x) - 1 cancels near 0: its error is absolute, 5 u exp(x). With
-    algorithm="expm1" only the relative error of expm1 is admitted.
-    """
-    arithmetic = nm.Arithmetic.declared(problem)
-    x, alpha = problem.tensors["x"], problem.number("alpha")
-    seen = arithmetic.read(x)
-    below = arithmetic.read(x.clamp(max=0))
-    made = nm.expm1(below, arithmetic)
-    if problem.declaration.algorithm != "expm1":
-        made = made.union(arithmetic.rounded(nm.exp(below, arithmetic) + -1.0))
-    made = arithmetic.rounded(made * arithmetic.constant(alpha, x))
-    made = seen.where(x > 0, made)
-    return arithmetic.accepted(problem, reference_elu(x, alpha=alpha), made)
+    return torch.where(x > 0, x, alpha * (torch.exp(x.clamp(max=0)) - 1))
 
 
 elu = pointwise(
     "elu",
     reference_elu,
-    accept_elu,
+    forms={"": (reference_elu, elu_by_exp), "expm1": (reference_elu,)},
     scalars={
         "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
     },
@@ -303,25 +292,10 @@ reference_leaky_relu = of_torch(
 )
 
 
-def accept_leaky_relu(problem: nm.Problem) -> nm.Acceptance:
-    """Return x, or x s with the slope and the product rounded once each.
-
-    A product in the output's own format is rounded by the store alone.
-    """
-    arithmetic = nm.Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    slope = problem.number("negative_slope")
-    seen = arithmetic.read(x)
-    made = arithmetic.last(seen * arithmetic.constant(slope, x))
-    made = seen.where(x > 0, made)
-    y = reference_leaky_relu(x, negative_slope=slope)
-    return arithmetic.accepted(problem, y, made)
-
-
 leaky_relu = pointwise(
     "leaky_relu",
     reference_leaky_relu,
-    accept_leaky_relu,
+    forms={"": (reference_leaky_relu,)},
     scalars={
         "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
     },
@@ -363,39 +337,39 @@ def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
     return torch.where(z > threshold, x, soft)
 
 
-def accept_softplus(problem: nm.Problem) -> nm.Acceptance:
-    """Return log(1 + exp(z)) / beta for z = beta x, or x, or both at the threshold.
+def _softplus(x: Any, beta: float, threshold: float, curve: Oracle) -> Any:
+    import torch
 
-    The relative errors of exp and of log1p; besides, one absolute unit where
-    1 + exp(z) is rounded, unless algorithm="log1p" is declared.
-    """
-    arithmetic = nm.Arithmetic.declared(problem)
-    x = problem.tensors["x"]
-    beta, threshold = problem.number("beta"), problem.number("threshold")
-    seen = arithmetic.read(x)
-    scale = arithmetic.constant(beta, x)
-    z = seen * scale
-    if beta != 1:
-        z = arithmetic.rounded(z)
-    accurate = problem.declaration.algorithm == "log1p"
-    made = nm.log1p_exp(z, arithmetic, accurate=accurate).scaled(1 / beta)
-    if beta != 1:
-        made = arithmetic.rounded(made, 1 + nm.DIVISION_ERROR)
-    linear = (z.high > threshold) | (x == float("inf"))
-    curved = z.low <= threshold
-    # Within rounding of the threshold either branch is right.
-    made = made.union(seen).where(linear & curved, seen.where(linear, made))
-    y = reference_softplus(x, beta=beta, threshold=threshold)
-    # exp overflows before the threshold only in a narrow arithmetic.
-    top = arithmetic.format.max_finite
-    overflows = curved & (z.high.clamp(max=threshold).exp() > top)
-    return arithmetic.accepted(problem, y, made, ambiguous=overflows)
+    z = beta * x
+    return torch.where(z > threshold, x, curve(z) / beta)
+
+
+def softplus_by_log1p(x: Any, *, beta: float, threshold: float) -> Any:
+    """max(z, 0) + log1p(exp(-|z|)) for z = beta x, which nowhere cancels."""
+
+    def curve(z: Any) -> Any:
+        return z.clamp(min=0) + (-z.abs()).exp().log1p()
+
+    return _softplus(x, beta, threshold, curve)
+
+
+def softplus_by_log(x: Any, *, beta: float, threshold: float) -> Any:
+    """log(1 + exp(z)) for z = beta x, whose sum is rounded."""
+    return _softplus(x, beta, threshold, lambda z: (1 + z.exp()).log())
+
+
+def softplus_direct(x: Any, *, beta: float, threshold: float) -> Any:
+    """log1p(exp(z)) for z = beta x."""
+    return _softplus(x, beta, threshold, lambda z: z.exp().log1p())
 
 
 softplus = pointwise(
     "softplus",
     reference_softplus,
-    accept_softplus,
+    forms={
+        "": (softplus_by_log1p, softplus_by_log),
+        "log1p": (softplus_by_log1p, softplus_direct),
+    },
     scalars={
         "beta": ks.scalar(1.0, domain=(2.0, 0.5, 0.1)),
         "threshold": ks.scalar(20.0, domain=(5.0,)),
@@ -534,42 +508,6 @@ def tables(cos: Any, sin: Any, *, interleaved: bool, repeats: int) -> tuple[Any,
     return spread[0].unsqueeze(-2), spread[1].unsqueeze(-2)
 
 
-def accept_rope(problem: nm.Problem) -> nm.Acceptance:
-    """Return the sum of two products, each rounded or fused with the addition.
-
-    The error is absolute in |x cos| + |x' sin|: where they cancel, that of either
-    product remains.
-    """
-    import torch
-
-    t, interleaved = problem.tensors, bool(problem.scalars["interleaved"])
-    arithmetic = nm.Arithmetic.declared(problem)
-    x, other = t["x"], turned(t["x"], interleaved=interleaved)
-    cos, sin = (
-        table.unsqueeze(1)
-        for table in tables(
-            t["cos"], t["sin"], interleaved=interleaved, repeats=problem.axis("repeats")
-        )
-    )
-    terms, classes, overflows = [], [], []
-    for a, b in ((x, cos), (other, sin)):
-        seen_a, seen_b = arithmetic.read(a), arithmetic.read(b)
-        # The rounded product holds the exact one that a fused addition takes.
-        term = arithmetic.rounded(seen_a * seen_b)
-        size = torch.maximum(-term.low, term.high)
-        terms.append(term)
-        classes.append(nm.product_classes(a, seen_a, b, seen_b))
-        overflows.append((size > arithmetic.format.max_finite) & torch.isfinite(a * b))
-    return arithmetic.accepted(
-        # The tables as they lie beside x.
-        replace(problem, tensors={"x": x, "cos": cos, "sin": sin}),
-        x * cos + other * sin,
-        arithmetic.last(terms[0] + terms[1]),
-        classes=nm.added_classes(*classes),
-        ambiguous=overflows[0] | overflows[1],
-    )
-
-
 rope = defined(
     "rope",
     inputs={
@@ -581,7 +519,7 @@ rope = defined(
     },
     oracle=reference_rope,
     homogeneous={"x": 1, "cos sin": 1},
-    error_model=accept_rope,
+    forms={"": (reference_rope,)},
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
 )

@@ -107,62 +107,14 @@ def reference_batch_norm(
     return _affine(y, _column(weight), _column(bias))
 
 
-def accept_batch_norm(problem: nm.Problem) -> nm.Acceptance:
-    """Return the affine step with r = (var + eps)^-1/2 as an interval.
-
-    Either form, (x - mu) r g + b and x (r g) + (b - mu r g), is admitted; eps is a
-    rounded constant (`kfuzz.numerics.models.sums`).
-    """
-    import torch
-
-    x, eps = problem.tensors["x"], problem.number("eps")
-    if x.numel() == 0:
-        return nm.around(problem, x, 0.0)
-
-    mean, var, g, b = (
-        _by_channel(problem, x, name, default)
-        for name, default in (
-            ("mean", 0.0),
-            ("var", 1.0),
-            ("weight", 1.0),
-            ("bias", 0.0),
-        )
-    )
-    a = nm.RowArithmetic.declared(problem)
-    # The sum var + eps is rounded, and a subnormal variance may be flushed.
-    doubt = 2 * a.unit * (var.abs() + eps) + 2 * a.eta
-    s = var + eps
-    root = nm.inverse_root(
-        torch.where(s > 0, var, torch.zeros_like(var)),
-        torch.where(s > doubt, var - doubt, torch.zeros_like(var)),
-        torch.where(s > doubt, var + doubt, torch.zeros_like(var)),
-        eps,
-        a,
-    )
-    _, error, reach = nm.affine(
-        nm.finite_or_zero(x), nm.finite_or_zero(mean), 0.0, root,
-        nm.finite_or_zero(g), nm.finite_or_zero(b), a,
-    )  # fmt: skip
-    y = (x - mean) * torch.where(s < 0, float("nan"), root.exact) * g + b
-    classes = torch.where(y.isnan(), nm.NAN, nm.classes_of(y)).to(torch.uint8)
-    held = a.held.max_finite
-    far = 2 * (nm.finite_or_zero(x).abs() + nm.finite_or_zero(mean).abs())
-    ambiguous = (reach > held) | (2 * root.high > held) | (far > held)
-    # The differences scaled by one of the two factors.
-    ambiguous = ambiguous | (far * root.high > held)
-    ambiguous = ambiguous | (far * nm.finite_or_zero(g).abs() > held)
-    # A scale that vanishes on the way turns an infinity into NaN.
-    vanishing = (root.low * g.abs() < 2 * a.eta) | (g.abs() < 2 * a.eta)
-    ambiguous = ambiguous | (torch.isinf(x) & vanishing)
-    # Near 0 the root has no agreed value; the two forms differ for these infinities.
-    unclear = (s.abs() <= doubt) | torch.isinf(g) | torch.isinf(var)
-    unclear = unclear | (torch.isinf(mean) & torch.isinf(b))
-    return nm.around(
-        problem, y, error,
-        classes=classes,
-        ambiguous=ambiguous.expand_as(y),
-        undecided=unclear.expand_as(y) & ~y.isnan(),
-    )  # fmt: skip
+def _scale_and_shift(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float
+) -> Any:
+    """X (r g) + (b - mean r g), as most kernels have it."""
+    scale = (var + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return x * scale[:, None] + shift[:, None]
 
 
 batch_norm = defined(
@@ -176,7 +128,7 @@ batch_norm = defined(
         "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3, 0.1)),
     },
     oracle=reference_batch_norm,
-    error_model=accept_batch_norm,
+    forms={"": (reference_batch_norm, _scale_and_shift)},
     batch="B",
 )
 
@@ -335,61 +287,6 @@ def reference_l2_normalize(x: Any, *, dim: int, eps: float) -> Any:
     return x / (x * x).sum(dim, keepdim=True).sqrt().clamp(min=eps)
 
 
-def accept_l2_normalize(problem: nm.Problem) -> nm.Acceptance:
-    """Return x / D (1 -/+ 10u) for every denominator D that may be computed.
-
-    The sum of squares lies within gamma(n+1) of itself and 2n eta; D is the greater
-    of its root and of eps (1 -/+ 2u). 10 u: a square root within 1 ulp (3 u), a
-    division within 2 ulp (5 u) and one product; or rsqrt within 2 ulp and a product.
-    """
-    import torch
-
-    x, dim, eps = problem.tensors["x"], problem.axis(), problem.number("eps")
-    n = x.shape[dim]
-    if x.numel() == 0:
-        return nm.between(problem, x, x, x)
-    arithmetic = nm.RowArithmetic.declared(problem)
-    acc, unit, eta = arithmetic.acc, arithmetic.unit, arithmetic.eta
-    safe = nm.finite_or_zero(x)
-    squares = (safe * safe).sum(dim, keepdim=True)
-    margin = acc.coefficient(n + 1) + nm.gamma(n + 4, nm.U64) + 2 * arithmetic.coarse
-    least = (squares * (1 - margin) - 2 * n * eta).clamp(min=0).sqrt()
-    most = (squares * (1 + margin) + 2 * n * eta).sqrt()
-    least_eps = eps * (1 - 2 * unit) - (eta if arithmetic.coarse else 0.0)
-    narrow = least.clamp(min=max(least_eps, 0.0))
-    wide = most.clamp(min=eps * (1 + 2 * unit))
-    y = safe / squares.sqrt().clamp(min=eps)
-    small, large = safe.abs() / wide, safe.abs() / narrow
-    low = torch.where(safe < 0, -large, small)
-    high = torch.where(safe < 0, -small, large)
-    # Elements that are flushed, quotients and reciprocals that underflow.
-    lost = eta * (2 + 1 / narrow + safe.abs())
-    widest = 10 * unit * large + lost
-    zero = safe == 0
-    low = torch.where(zero, torch.zeros_like(y), low - widest)
-    high = torch.where(zero, torch.zeros_like(y), high + widest)
-
-    infinite = torch.isinf(x).any(dim, keepdim=True)
-    spoiled = x.isnan().any(dim, keepdim=True) | torch.isinf(x)
-    nothing = infinite & ~spoiled  # a finite element over an infinite norm
-    low, high, y = (
-        torch.where(nothing, torch.zeros_like(t), t) for t in (low, high, y)
-    )
-    y = torch.where(spoiled, torch.full_like(y, float("nan")), y)
-    classes = torch.where(spoiled, nm.NAN, nm.classes_of(y)).to(torch.uint8)
-    ambiguous = squares * (1 + margin) > acc.limit
-    held = arithmetic.held.max_finite
-    if arithmetic.coarse:
-        ambiguous = ambiguous | (squares * 2 > held)
-    # The reciprocal of a small denominator may overflow before it is used.
-    ambiguous = ambiguous | (2 / narrow > held)
-    return nm.between(
-        problem, y, low, high,
-        classes=classes,
-        ambiguous=ambiguous.expand_as(y) & ~spoiled,
-    )  # fmt: skip
-
-
 l2_normalize = defined(
     "l2_normalize",
     inputs={
@@ -398,7 +295,7 @@ l2_normalize = defined(
         "eps": ks.scalar(1e-12, domain=(1e-12, 1e-6, 1e-3, 0.5, 4.0, 32.0)),
     },
     oracle=reference_l2_normalize,
-    error_model=accept_l2_normalize,
+    forms={"": (reference_l2_normalize,)},
 )
 
 

@@ -439,31 +439,12 @@ def reference_linear_relu(x: Any, weight: Any, bias: Any = None) -> Any:
     return torch.relu(reference_linear(x, weight, bias))
 
 
-def accept_linear_relu(problem: nm.Problem) -> nm.Acceptance:
-    """Return linear's interval under max(., 0): monotone, and it rounds nothing."""
-    import torch
-
-    made = products(problem)
-    lowest = (made.admitted & nm.NEGATIVE_INF) != 0
-    kept = made.admitted & ~nm.NEGATIVE_INF
-    high = made.value + made.error
-    zero = torch.zeros_like(high)
-    return nm.between(
-        problem,
-        torch.relu(made.reference),
-        torch.where(lowest, zero, (made.value - made.error).clamp(min=0)),
-        torch.where(lowest, zero, high.clamp(min=0)),
-        classes=torch.where(lowest, kept | nm.FINITE, kept).to(torch.uint8),
-        ambiguous=made.classes.ambiguous,
-    )
-
-
 linear_relu = defined(
     "linear_relu",
     inputs=INPUTS,
     oracle=reference_linear_relu,
     homogeneous={"x bias": 1, "weight bias": 1},
-    error_model=accept_linear_relu,
+    forms={"": (reference_linear_relu,)},
     chain=("linear", "relu"),
     reduced="K",
 )

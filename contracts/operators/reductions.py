@@ -234,8 +234,9 @@ def accept_cross_entropy(
     gamma(M) of itself more and their mean gamma(M+2), in the output's format where
     intermediates are.
 
-    The form (max + log S) - x rounds the sum in brackets besides, 2u |max + log S|,
-    and where it is smoothed the mean of x is one: (gamma(C) + 4u) mean|x|.
+    Most libraries form (max + log S) - x, which rounds the sum in brackets besides,
+    2u |max + log S|, and where it is smoothed the mean of x is one: (gamma(C) + 4u)
+    mean|x|.
 
     Where the logits are results themselves, their errors count too.
 
@@ -282,11 +283,9 @@ def accept_cross_entropy(
     if s:
         mean = size.mean(-1)
         summed = acc.coefficient(x.shape[-1])
-        spread, terms = error.mean(-1) + summed * mean, size.sum(-1)
-        if problem.declaration.algorithm == LSE_FORM:
-            logits = torch.where(torch.isfinite(safe), safe, 0.0).abs()
-            spread = spread + (summed + 4 * unit) * logits.mean(-1)
-            terms = torch.maximum(terms, logits.sum(-1))
+        logits = nm.finite_or_zero(safe).abs()
+        spread = error.mean(-1) + summed * mean + (summed + 4 * unit) * logits.mean(-1)
+        terms = torch.maximum(size.sum(-1), logits.sum(-1))
         loss, e = (1 - s) * loss + s * mean, (1 - s) * e + s * spread
         far = masked.any(-1)
         largest = torch.maximum(largest, terms)
@@ -359,10 +358,9 @@ def _log_softmax(
         (nm.EXP_ARGUMENT * e.unit + 8 * nm.U64) * depth
         + e.error
         + (2 * e.unit + 8 * nm.U64) * (depth + e.log_total)
+        + 2 * e.unit * (e.top.abs() + e.log_total)
         + 3 * e.flushed  # x or its maximum, the difference, the result
     )
-    if problem.declaration.algorithm == LSE_FORM:
-        error = error + 2 * e.unit * (e.top.abs() + e.log_total)
     return log_p, error, e.ambiguous.squeeze(-1)
 
 
@@ -381,7 +379,6 @@ cross_entropy = defined(
     batch="N",
     reduced="C",
     empty_reduction=False,
-    algorithms={LSE_FORM: "(max + log S) - x_t, which cancels for large offsets"},
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
 )
@@ -700,33 +697,7 @@ def reference_var(x: Any, *, dim: int, correction: int) -> Any:
     centred = x - x.mean(dim, keepdim=True)
     n = x.shape[dim] - correction
     total = (centred * centred).sum(dim)
-    return total / n if n > 0 else total * float("nan")
-
-
-def accept_var(problem: nm.Problem) -> nm.Acceptance:
-    """Return v +- Ev n / (n - correction), Ev of the class of Welford's method.
-
-    Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta, which leaves
-    room for the division (`kfuzz.numerics.models.sums`).
-    """
-    import torch
-
-    dim = problem.axis()
-    x = problem.tensors["x"].movedim(dim, -1)
-    n = x.shape[-1]
-    free = n - problem.axis("correction")
-    broken = ~torch.isfinite(x).all(-1)
-    if free <= 0 or x.numel() == 0:
-        nothing = torch.full_like(broken, float("nan"), dtype=torch.float64)
-        return nm.around(problem, nothing, 0.0)
-    safe = torch.where(broken.unsqueeze(-1), torch.zeros_like(x), x)
-    m = nm.moments(safe, nm.RowArithmetic.declared(problem))
-    variance, error = m.variance.squeeze(-1), m.variance_error.squeeze(-1)
-    y = torch.where(broken, torch.full_like(variance, float("nan")), variance)
-    return nm.around(
-        problem, y * n / free, error * n / free,
-        ambiguous=m.ambiguous.squeeze(-1) & ~broken,
-    )  # fmt: skip
+    return total / n if n > 0 else total.new_full(total.shape, float("nan"))
 
 
 var = defined(
@@ -738,7 +709,7 @@ var = defined(
     },
     oracle=reference_var,
     homogeneous={"x": 2},
-    error_model=accept_var,
+    forms={"": (reference_var,)},
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,

@@ -30,21 +30,21 @@ def reference_adamw(
     m' = b1 m + (1-b1) g, v' = b2 v + (1-b2) g^2, param' = (1 - lr wd) param -
     lr / (1-b1^t) m' / (sqrt(v' / (1-b2^t)) + eps).
     """
-    # As tensors: a kernel that gets b2 in float32 subtracts it from 1 in float32.
-    b1, b2 = (param.new_full((), beta) for beta in (beta1, beta2))
     # Kernels add the difference, or weight both: equal but for rounding. Under the
     # shadow half of the greater error remains, of which its safety makes twice that.
-    added = exp_avg + (1 - b1) * (grad - exp_avg)
-    mean = (b1 * exp_avg + (1 - b1) * grad + added) / 2
-    square = b2 * exp_avg_sq + (1 - b2) * (grad * grad)
-    first, second = 1 - b1**step, 1 - b2**step
+    added = exp_avg + (1 - beta1) * (grad - exp_avg)
+    mean = (beta1 * exp_avg + (1 - beta1) * grad + added) / 2
+    square = beta2 * exp_avg_sq + (1 - beta2) * (grad * grad)
+    first, second = 1 - beta1**step, 1 - beta2**step
     change = (mean / first) / ((square / second).sqrt() + eps)
     return param * (1 - lr * weight_decay) - lr * change, mean, square
 
 
 def accept_adamw(problem: nm.Problem) -> nm.Accepted:
     """Return the shadow's acceptances, undecided beside an infinity without a NaN."""
-    param, mean, square = nm.shadowed(reference_adamw, problem, name="adamw")
+    param, mean, square = nm.shadowed(
+        reference_adamw, problem, name="adamw", proven=True
+    )
     of = nm.undecided_at_infinities
     return {
         "param": of(problem, param),
@@ -198,7 +198,7 @@ def accept_sgd(problem: nm.Problem) -> nm.Accepted:
     """
     import torch
 
-    param, buffer = nm.shadowed(reference_sgd, problem, name="sgd")
+    param, buffer = nm.shadowed(reference_sgd, problem, name="sgd", proven=True)
     param = nm.undecided_at_infinities(problem, param)
     if problem.number("weight_decay"):
         buffer = nm.undecided_at_infinities(problem, buffer)

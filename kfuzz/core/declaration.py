@@ -24,6 +24,8 @@ NAMED: Final = (
     "any_tensor_core", "compensated",
 )  # fmt: skip
 # Formats in which parts of a sum are stored and added.
+AS_REFERENCE: Final = "as_reference"
+"""The algorithm of a kernel that takes the very steps of its oracle."""
 STORED: Final = ("float64", "float32", "float16", "bfloat16")
 # No tree is higher, and no kernel splits a sum into more parts.
 MOST: Final = 1 << 24

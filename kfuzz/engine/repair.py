@@ -22,7 +22,7 @@ from kfuzz.core.event import Event, KernelFinished, KernelProof, Proven
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, Patch
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import FAILS_RUN, State
+from kfuzz.core.verdict import ATTRIBUTED, FAILS_RUN
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.replay import locate as load_kernel
 from kfuzz.engine.search.locate import INTERPRET, LONG_SECONDS, kept, line_of, unfit
@@ -144,7 +144,7 @@ def repaired(
         raise UsageError(f"it cannot be repaired: {found.why}", where=finding.id)
     source, name = loaded.source, loaded.kernel.name
     target = f"{source.file}::{name}" if source.file else f"{source.module}:{name}"
-    known = {_bucket(f) for f in others if f.state is not State.FIXED}
+    known = {_bucket(f) for f in others if f.state in ATTRIBUTED}
     run = RunConfig(
         (target,), config.root, config.corpus, device=config.device or finding.device,
         budget=Budget(max_time=seconds, max_findings=len(known) + 1),

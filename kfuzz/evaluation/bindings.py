@@ -48,7 +48,7 @@ def is_brought(operator: Operator) -> bool:
     ours = OPERATORS.get(operator.name)
     if ours is None or tuple(operator.inputs) != tuple(ours.inputs):
         return True
-    parts = ("oracle", "error_model", "relation", "within")
+    parts = ("oracle", "error_model", "forms", "relation", "within")
     same = all(getattr(operator, part) is getattr(ours, part) for part in parts)
     return not same or operator.outputs != ours.outputs
 

@@ -19,7 +19,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 # Packages whose functions are nobody's kernel.
-_FOREIGN: Final = frozenset({"builtins", "kfuzz", "numpy", "torch", "triton"})
+_FOREIGN: Final = sys.stdlib_module_names | {"kfuzz", "numpy", "torch", "triton"}
 # What holds functions: Triton's kernels, their tuners, classes of autograd.
 _HOLDING: Final = ("fn", "__wrapped__", "__func__", "func", "function")
 _MOST_FUNCTIONS: Final = 64
@@ -353,21 +353,29 @@ def _form(value: Any) -> Any:
 # Which functions there are, and what a call of them shows.
 
 
-def codes_of(function: Callable[..., Any]) -> list[Code]:
+def codes_of(
+    function: Callable[..., Any], call: Callable[[], object] = lambda: None
+) -> list[Code]:
     """Return the functions of a kernel that can be changed, the wrapper first.
 
-    They are what it refers to by name, of the user's own files.
+    They are what it refers to by name, of the user's own files, and what a call runs.
+
+    Args:
+        function: the kernel.
+        call: calls it.
     """
     made: list[Code] = []
     seen: set[int] = set()
     pieces: list[tuple[Any, Any]] = [(function, None)]
+    pieces += [(piece, None) for piece in _run_by(call)]
     for piece, jit in pieces:
         if id(piece) in seen or len(seen) > 16 * _MOST_FUNCTIONS:
             continue
         seen.add(id(piece))
         if isinstance(piece, FunctionType):
-            if not _is_foreign(piece) and (code := _code(piece, jit)):
-                made.append(code)
+            if not _is_foreign(piece):
+                code = _code(piece, jit)
+                made += [] if code is None else [code]
                 pieces += [(each, None) for each in _referred(piece)]
         elif isinstance(piece, type):
             own = () if _is_foreign(piece) else vars(piece).values()
@@ -378,6 +386,31 @@ def codes_of(function: Callable[..., Any]) -> list[Code]:
             pieces += [(each, kernel) for each in inner if each is not None]
             pieces.append((type(piece), None))
     return made[:_MOST_FUNCTIONS]
+
+
+def _run_by(call: Callable[[], object]) -> list[Any]:
+    """Return what runs of users' files, as their modules have it."""
+    found: dict[tuple[str, str], Any] = {}
+
+    def entered(frame: FrameType, event: str, _: Any) -> None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _FOREIGN:
+            name = frame.f_code.co_qualname.partition(".")[0]
+            found[module, name] = frame.f_globals.get(name)
+
+    with _tracing(entered):
+        call()
+    return [piece for piece in found.values() if piece is not None]
+
+
+@contextmanager
+def _tracing(entered: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def _is_foreign(piece: Any) -> bool:
@@ -460,12 +493,8 @@ def traced(codes: Iterable[Code]) -> Iterator[None]:
 
         return ran
 
-    before = sys.gettrace()
-    sys.settrace(entered)
-    try:
+    with _tracing(entered):
         yield
-    finally:
-        sys.settrace(before)
 
 
 def _kind_of(value: Any) -> str:

@@ -218,11 +218,12 @@ class Locating:
             cases: the minimum, then others.
             deadline: `time.monotonic()` at which to stop.
         """
-        self.codes = codes_of(self._evaluator.kernel.function)
+        kernel = self._evaluator.kernel.function
+        self.codes = codes_of(kernel, lambda: self._cases.first(cases[0]))
         if not any(code.jit for code in self.codes):
             self.why = "it runs no Triton kernel whose source is at hand"
-            globals_ = getattr(self._evaluator.kernel.function, "__globals__", {})
-            if any(isinstance(held, CudaSource) for held in globals_.values()):
+            held = getattr(kernel, "__globals__", {}).values()
+            if any(isinstance(each, CudaSource) for each in held):
                 self.why = "of kernels in CUDA C++ no line is looked for"
             return None
         with traced(self.codes):
@@ -255,8 +256,11 @@ class Locating:
         left = {edit: "" for edit in self.fixes if not edit.is_of_check}
         known, held = [*self._failing, *self._passing], 0
         for case in chain(known, self._used, self._rest):
-            if held >= NEIGHBOURS or not left or time.monotonic() >= deadline:
+            if held >= NEIGHBOURS or not left:
                 break
+            if time.monotonic() >= deadline:
+                self.why = f"changes could not be held against {NEIGHBOURS} cases"
+                return ()
             if held >= len(known):
                 outcome, failure = self._cases.first(case)
                 if outcome is not True and not self._is_alike(failure):

@@ -92,9 +92,10 @@ class Worker:
         """Find the line that a failure of the first case comes from, and mend it."""
         from kfuzz.evaluation.locating import Located, Locating  # seldom needed
 
-        end = time.monotonic() + seconds
+        began = time.monotonic()
+        end = began + seconds
         made = Locating(self._need(), signature, Path(root))
-        line = made.line(cases, end)
+        line = made.line(cases, began + seconds / 2 if repair else end)
         return {"located": Located(line, made.drafts(end) if repair else (), made.why)}
 
     def adopt(self, evaluator: Evaluator) -> None:

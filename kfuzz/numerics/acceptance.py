@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Final
 
 import torch
@@ -318,6 +318,27 @@ def undecided_at_infinities(
     if infinite.shape != made.reference.shape:
         infinite, nan = (m.flatten(1).any(1) for m in (infinite, nan))
     return replace(made, undecided=made.undecided | (infinite & ~nan))
+
+
+def hull(*accepted: Acceptance) -> Acceptance:
+    """Return the first acceptance with what lies between any of them, or in one.
+
+    What is undecided of one is so of all.
+    """
+    if len(accepted) == 1:
+        return accepted[0]
+    parts = [(a, (a.classes & FINITE) > 0) for a in accepted]
+    low = torch.stack([torch.where(finite, a.low, math.inf) for a, finite in parts])
+    high = torch.stack([torch.where(finite, a.high, -math.inf) for a, finite in parts])
+    classes = [a.classes for a in accepted]
+    return replace(
+        accepted[0],
+        low=torch.nan_to_num(low.amin(0), posinf=0.0),
+        high=torch.nan_to_num(high.amax(0), neginf=0.0),
+        classes=reduce(torch.bitwise_or, classes),
+        undecided=torch.stack([a.undecided for a in accepted]).any(0),
+        ambiguous=torch.stack([a.ambiguous for a in accepted]).any(0),
+    )
 
 
 # Classes of sums with special terms, decided without doing the arithmetic.
@@ -677,25 +698,3 @@ def product_classes(a: Tensor, seen_a: Interval, b: Tensor, seen_b: Interval) ->
         ):
             admitted = torch.where(meet & holds, admitted | bit, admitted)
     return admitted.to(torch.uint8)
-
-
-def added_classes(a: Tensor, b: Tensor) -> Tensor:
-    """Return the classes of a sum of two terms: IEEE 754's, for every pair of theirs.
-
-    Args:
-        a: classes that the first term may have.
-        b: classes that the second one may have.
-    """
-
-    def both(one: int, other: int) -> Tensor:
-        return ((a & one) != 0) & ((b & other) != 0)
-
-    infinities = (POSITIVE_INF, NEGATIVE_INF)
-    nan = both(NAN, ANY) | both(ANY, NAN) | both(*infinities)
-    nan = nan | both(*reversed(infinities))
-    admitted = torch.where(nan, NAN, 0)
-    for bit in infinities:
-        alone = both(bit, FINITE | bit) | both(FINITE, bit)
-        admitted = torch.where(alone, admitted | bit, admitted)
-    finite = both(FINITE, FINITE)
-    return torch.where(finite, admitted | FINITE, admitted).to(torch.uint8)

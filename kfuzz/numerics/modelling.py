@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from kfuzz.numerics.acceptance import (
-    FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Problem, around, between,
-    classes_of, intermediate_unit, moved, reshaped, sum_classes, terms_classes,
-    undecided_at_infinities,
+    FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Arithmetic, Interval, Problem,
+    around, between, classes_of, enclosed, hull, intermediate_unit, moved,
+    product_classes, reshaped, terms_classes, undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import (
     EXP_ARGUMENT, U64, Accumulation, can_overflow, code, finite_or_zero, fits_exactly,
@@ -21,9 +21,6 @@ from kfuzz.numerics.accumulation import (
     zero,
 )
 from kfuzz.numerics.formats import FORMATS, INTEGERS, lowest_bit_exponent, round_to
-from kfuzz.numerics.acceptance import (
-    added_classes, Arithmetic, enclosed, Interval, product_classes,
-)
 from kfuzz.numerics.models import (
     ordering, quantization, recurrence, sampling, scaled,
 )
@@ -33,15 +30,12 @@ from kfuzz.numerics.models.dots import (
 )
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR, activated, at_the_limit, doubling_overflows, elementwise, exp,
-    expm1, gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, log1p_exp,
-    sigmoid, sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
+    gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, sigmoid,
+    sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
 )
 from kfuzz.numerics.models.sums import (
-    affine, inverse_root, moments, normalised, rms_scaled, row_parameter,
-    RowArithmetic,
-)
-from kfuzz.numerics.models.sums import (
-    exponentials, product, resolved, scattered_sums, selected,
+    exponentials, normalised, product, resolved, rms_scaled, row_parameter,
+    RowArithmetic, scattered_sums, selected,
 )
 from kfuzz.numerics.shadow.mode import shadowed
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.errors import BindingError, HarnessError, suggestion
+from kfuzz.core.finding import relative
 
 if TYPE_CHECKING:
     import torch
@@ -176,10 +177,7 @@ class CudaSource:
 
     def _shown(self) -> str:
         """Return its name in a compiler's messages."""
-        if self.path is None:
-            return "source.cu"
-        near = self.path.is_relative_to(Path.cwd())
-        return str(self.path.relative_to(Path.cwd()) if near else self.path)
+        return "source.cu" if self.path is None else relative(str(self.path), Path())
 
 
 class CudaKernel:

@@ -23,7 +23,7 @@ from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Role
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.interpreter import vectorised
-from kfuzz.execution.interpreter.watch import Launches
+from kfuzz.execution.interpreter.watch import Launches, for_interpret
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.kernel_draws import drawn
 
@@ -86,6 +86,7 @@ def main() -> int:
     parse.add_argument("--cases", type=int, default=20)
     parse.add_argument("--only", nargs="*", default=[], help="names of witnesses")
     options = parse.parse_args()
+    for_interpret()
     clock, least = Clock(), vectorised.LEAST_PROGRAMS
     rows = defaultdict(list)
     alone: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from torch import Tensor
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.oracle import accept
 from kfuzz.core.errors import BindingError
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.compare import Comparison, Outcome, compare
@@ -57,8 +58,7 @@ def accepted(operator: Operator, *xs: Tensor, **claims: Any) -> Acceptance:
         output=fmt,
         declaration=operator.defaults.declare("", **claims),
     )
-    assert callable(operator.error_model)
-    return operator.error_model(problem)
+    return accept(operator, problem)["y"]
 
 
 def compared(operator: Operator, y: Tensor, *xs: Tensor, **claims: Any) -> Comparison:

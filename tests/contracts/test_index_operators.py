@@ -244,10 +244,10 @@ def test_wrong_losses_are_refused(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_losses_from_the_logsumexp_are_admitted_where_declared(dtype: str) -> None:
+def test_losses_from_the_logsumexp_are_admitted(dtype: str) -> None:
     decided = 0
     for label, values, scalars in cross_entropies(dtype):
-        acceptance = judge("cross_entropy", values, scalars, algorithm="lse_form")[1]
+        acceptance = judge("cross_entropy", values, scalars)[1]
         for name in ("natural", "online"):
             y = algorithm(LOG_SUMS[name], cancels=True)(**values, **scalars)
             made = missed(y, acceptance)

@@ -79,10 +79,30 @@ FAULTS = {
 }  # fmt: skip
 
 
-def located(folder: Path, name: str, text: str) -> tuple[Line | None, bool]:
+LAZY = "a kernel of a module that is imported when it is called"
+FAULTS[LAZY] = FAULTS[QUICK]
+APART = """
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+@kfuzz.kernel(ops.sum)
+def total(x, dim):
+    from kernels import launch
+
+    return launch(x, dim, False)
+"""
+
+
+def located(
+    folder: Path, name: str, text: str, *, apart: bool = False
+) -> tuple[Line | None, bool]:
     """Return the line of a kernel's first failing case, and whether one fails."""
     file = folder / "kernels.py"
     file.write_text(text, encoding="utf-8")
+    if apart:
+        file = folder / "apart.py"
+        file.write_text(APART, encoding="utf-8")
     kernel = load(Source(file=file, only=(name,)), root=folder)[0]
     budget = budget_for(kernel.kernel, "interpret")
     evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
@@ -115,7 +135,7 @@ def test_the_faulty_line_is_named(fault: str, tmp_path: Path) -> None:
     name, right, wrong = FAULTS[fault]
     text = KERNELS.replace(right, wrong)
     assert text != KERNELS
-    line, fails = located(tmp_path, name, text)
+    line, fails = located(tmp_path, name, text, apart=fault == LAZY)
     assert fails
     assert line is not None
     truth = text[: text.index(wrong)].count("\n") + 1
@@ -173,3 +193,24 @@ def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
     line, fails = located(tmp_path, "total", text)
     assert fails
     assert line is None
+
+
+def test_no_patch_without_time_to_try_it(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    name, right, wrong = FAULTS[QUICK]
+    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
+    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
+    case = evaluator.pin(next(failing))
+    failure = evaluator.judge(case, Depth.BASE).failure
+    assert failure is not None
+    made = Locating(evaluator, failure.signature(name), tmp_path)
+    assert made.line([case], time.monotonic() + 60.0) is not None
+    assert made.fixes
+    assert made.drafts(time.monotonic()) == ()
+    assert "could not be held" in made.why
+    [draft] = made.drafts(time.monotonic() + 60.0)[:1]
+    assert draft.before == file.read_text()
+    assert draft.after != draft.before

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kfuzz.features.lab.probe import verb as readings
-from kfuzz.features.lab.probe.search import Probing
+from kfuzz.features.lab.probe import search as readings
+from kfuzz.features.lab.probe.search import KernelReadings, Probing
 from kfuzz.features.lab.probe.sums import Outcome, Reading
-from kfuzz.features.lab.probe.verb import KernelReadings
 
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"

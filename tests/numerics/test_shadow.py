@@ -523,3 +523,13 @@ def test_the_norm_of_one_element_is_a_root_of_its_square(size: float) -> None:
     made = accepted(lambda x: torch.linalg.vector_norm(x, dim=-1), f32(size)[:, None])
     naive = (f32(size) * f32(size)).sqrt()
     assert not compare(naive[None], made).missed.any()
+
+
+def test_a_function_of_0_is_0_unless_it_is_approximated() -> None:
+    zero, near = f32(0.0), f32(1e-9)
+    for function in (torch.erf, torch.expm1, torch.tanh):
+        made = accepted(lambda x, f=function: f(x) / 3, zero)
+        assert compare(near[None], made).missed.all()
+        assert not compare(zero[None], made).missed.any()
+    fast = accepted(torch.erf, zero, approx=True)
+    assert not compare(near[None], fast).missed.any()

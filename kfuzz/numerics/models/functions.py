@@ -82,11 +82,6 @@ def exp(x: Interval, arithmetic: Arithmetic) -> Interval:
     return arithmetic.rounded(made.mapped(_not_negative), 0)
 
 
-def expm1(x: Interval, arithmetic: Arithmetic) -> Interval:
-    """Return expm1, by a function of its own."""
-    return arithmetic.rounded(x.mapped(torch.expm1), EXPM1_ERROR)
-
-
 def log(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return log; where x <= 0 the ends are no numbers of use."""
     made = x.mapped(torch.log)
@@ -150,32 +145,8 @@ def sigmoid_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
     return arithmetic.rounded(half).mapped(_not_negative)
 
 
-def log1p_exp(x: Interval, arithmetic: Arithmetic, *, accurate: bool) -> Interval:
-    """Return log(1 + exp(x)), as max(x, 0) + log1p(exp(-|x|)) or directly.
-
-    Args:
-        x: the argument.
-        arithmetic: in what it is computed.
-        accurate: whether log1p is used; else 1 + exp(x) may be rounded first, which
-            is an absolute error of one unit.
-    """
-    made = exp_argument(x, arithmetic).mapped(_softplus)
-    made = arithmetic.rounded(made, LOG_ERROR + 1)
-    if not accurate:
-        absolute = arithmetic.unit
-        if arithmetic.fast:
-            absolute += FAST_LOG_ABSOLUTE
-            made = made.widened((FAST_LOG_ERROR - LOG_ERROR) * arithmetic.unit)
-        made = made.widened(0.0, absolute)
-    return made.mapped(_not_negative)
-
-
 def _exp(x: Tensor) -> Tensor:
     return torch.exp(x).clamp(max=2.0**1000)
-
-
-def _softplus(x: Tensor) -> Tensor:
-    return torch.logaddexp(x, torch.zeros_like(x))
 
 
 def _not_negative(x: Tensor) -> Tensor:

@@ -14,7 +14,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from kfuzz.numerics.accumulation import EXP_ARGUMENT, EXP_ERROR, finite_or_zero
+from kfuzz.numerics.accumulation import (
+    EXP_ARGUMENT,
+    EXP_ERROR,
+    finite_or_zero,
+    is_finite,
+    plainly_finite,
+    zero,
+)
 from kfuzz.numerics.models.functions import (
     DIVISION_ERROR,
     ERF_ERROR,
@@ -26,8 +33,10 @@ from kfuzz.numerics.models.functions import (
     FAST_TANH_RELATIVE,
     LOG_ERROR,
     TANH_ERROR,
+    VANISHING,
 )
 from kfuzz.numerics.shadow.shade import (
+    WILD,
     Call,
     NoRule,
     Operand,
@@ -56,7 +65,7 @@ NEAR_UNDERFLOW: Final = 2.0**24
 def finished(
     out: Tensor,
     error: Tensor,
-    certain: Tensor | bool,
+    certain: Callable[[], Tensor | bool] | Tensor | bool,
     limited: Tensor,
     *,
     nonnegative: bool = False,
@@ -68,27 +77,30 @@ def finished(
     Args:
         out: the result.
         error: of its finite elements.
-        certain: where a result that is no number is so for every kernel.
+        certain: where a result that is no number is so for every kernel, or what says
+            it.
         limited: range-limited elements.
         nonnegative: whether no kernel's result is below 0.
         terms: of how many terms the results are sums.
         reach: of products; see `Shade`.
     """
-    special = torch.where(torch.as_tensor(certain), 0.0, float("inf"))
-    error = torch.where(torch.isfinite(out), sound(error), special)
-    if reach is not None and not bool((reach > out.abs().clamp(min=1)).any()):
-        reach = None
+    error = sound(error)
+    if not plainly_finite(out):
+        is_so = torch.as_tensor(certain() if callable(certain) else certain)
+        special = torch.where(is_so, 0.0, float("inf"))
+        error = torch.where(is_finite(out), error, special)
     shade = Shade(
-        error, limited.expand(out.shape), nonnegative, terms=terms, reach=reach
-    )
+        error, limited.expand(out.shape), nonnegative, terms=terms, reach=reach,
+        fresh=True,
+    )  # fmt: skip
     return out, (shade,)
 
 
 def known(*operands: Operand) -> Tensor:
     """Return where something is known of every operand: infinities are, or are not."""
-    made = torch.isfinite(operands[0].error)
+    made = is_finite(operands[0].error)
     for x in operands[1:]:
-        made = made & torch.isfinite(x.error)
+        made = made & is_finite(x.error)
     return made
 
 
@@ -96,7 +108,7 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
     """Return the outcome of a + alpha b, a the operand that alpha does not scale."""
     alpha = call.get("alpha", 1)
     scale = abs(float(alpha))
-    error = a.error + scale * b.error
+    error = a.error + scale * b.error if scale != 1 else a.error + b.error
     halves = 1.0
     if scale != 1:
         constant = call.operand_of(alpha)
@@ -111,14 +123,15 @@ def _sum(call: Call, out: Tensor, a: Operand, b: Operand) -> Outcome:
     made = call.steps.rounded(out, error, halves)
     if scale == 1 and not terms:
         made = call.steps.exact(made, (out == 0) & (a.error == 0) & (b.error == 0))
-    # The product may leave the range that the sum keeps.
-    size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
-    beyond = (size > call.steps.limit).to(torch.float64)
+    beyond = zero(out)
+    if scale != 1:  # the product may leave the range that the sum keeps
+        size = torch.where(torch.isfinite(b.value), scale * b.value.abs(), 0.0)
+        beyond = (size > call.steps.limit).to(torch.float64)
     signs = a.shade.nonnegative and b.shade.nonnegative and alpha >= 0
     plus = call.name.endswith(".add")
     # An infinite operand decides the class whatever the other's error is.
     return finished(
-        out, made, known(a, b),
+        out, made, lambda: known(a, b),
         any_of(a.read(call.steps), b.read(call.steps), beyond),
         nonnegative=signs and plus, terms=terms + 1 if terms else 0,
     )  # fmt: skip
@@ -136,7 +149,7 @@ def _rsub(call: Call) -> Outcome:
 
 def _sure_sign(x: Operand) -> Tensor:
     """Return where every kernel's value has the sign of x, or is 0 with it."""
-    sure = _nothing(x) | (x.value.abs() > x.error) | ~torch.isfinite(x.value)
+    sure = _nothing(x) | (x.value.abs() > x.error) | ~is_finite(x.value)
     return sure & known(x)
 
 
@@ -148,34 +161,51 @@ def _nothing(x: Operand) -> Tensor:
 def _vanishing(x: Operand, steps: Steps) -> Tensor:
     """Return where a factor is so small that another order of factors may flush it."""
     near = steps.flush * NEAR_UNDERFLOW * steps.compute.min_normal
+    if x.extent.least >= near:
+        return zero(x.value)
     return ((x.value != 0) & (x.value.abs() < near)).to(torch.float64)
 
 
 def _overflowing(out: Tensor, reach: Tensor, steps: Steps) -> Tensor:
     """Return where another order of factors overflows on the way to the result."""
-    if steps.own:
-        return torch.zeros_like(reach)
+    if steps.own or (reach.is_cpu and float(reach.sum()) <= steps.limit):
+        return zero(reach)
     return ((reach > steps.limit) & (out.abs() <= steps.limit)).to(torch.float64)
+
+
+def _of_product(a: Operand, b: Operand) -> Tensor:
+    """Return what errors of factors make of their product."""
+    parts = [x.value.abs().mul(y.error) for x, y in ((a, b), (b, a)) if y.extent.error]
+    if len(parts) == 2:
+        return parts[0].addcmul(a.error, b.error).add(parts[1])
+    return parts[0] if parts else zero(a.value)
 
 
 @rule("mul")
 def _mul(call: Call) -> Outcome:
     a, b, steps = call.operand("self"), call.operand("other"), call.steps
-    error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error
+    error = _of_product(a, b)
     if call.out.dtype is torch.bool:
         return finished(call.out, error, True, any_of(a.shade.limited, b.shade.limited))
     exact = a.is_power_of_two or b.is_power_of_two
     made = steps.rounded(call.out, error, 0.0 if exact else 1.0)
-    none = (_nothing(a) | _nothing(b)) & known(a, b)
-    made = steps.exact(made, none & (call.out == 0))
+    if not (a.extent.least and b.extent.least):
+        none = (_nothing(a) | _nothing(b)) & known(a, b)
+        made = steps.exact(made, none & (call.out == 0))
     square = call.named["self"] is call.named["other"]
-    reach = a.reach * b.reach
-    limited = any_of(a.read(steps), b.read(steps), _overflowing(call.out, reach, steps))
+    limited, reach = any_of(a.read(steps), b.read(steps)), None
+    if not (a.is_small and b.is_small):
+        reach = a.reach * b.reach
+        limited = any_of(limited, _overflowing(call.out, reach, steps))
     if a.number is None and b.number is None and not steps.own:
         limited = any_of(limited, _vanishing(a, steps), _vanishing(b, steps))
-    counted = ~(a.left_out(steps) | b.left_out(steps))
+
+    def certain() -> Tensor:
+        counted = ~(a.left_out(steps) | b.left_out(steps))
+        return _sure_sign(a) & _sure_sign(b) & counted
+
     return finished(
-        call.out, made, _sure_sign(a) & _sure_sign(b) & counted, limited,
+        call.out, made, certain, limited,
         nonnegative=square or (a.shade.nonnegative and b.shade.nonnegative),
         reach=reach,
     )  # fmt: skip
@@ -183,20 +213,26 @@ def _mul(call: Call) -> Outcome:
 
 def quotient(call: Call, a: Operand, b: Operand, out: Tensor) -> Outcome:
     """Return the outcome of a / b: (e_a + |a/b| e_b) / (|b| - e_b) and a division."""
-    room = b.value.abs() - b.error
-    error = (a.error + out.abs() * b.error) / room.clamp(min=0)
-    error = torch.where((room > 0) | (error == 0), error, float("inf"))
-    # Of a sum of infinite size nothing but 0 is left.
-    error = torch.where(torch.isinf(b.value), 0.0, error)
+    apart = b.extent.least > b.extent.error
+    if b.extent.error or not apart:
+        room = b.value.abs() - b.error
+        error = (a.error + out.abs() * b.error) / room.clamp(min=0)
+    else:
+        error = a.error / b.value.abs()
+    if not apart:
+        error = torch.where((room > 0) | (error == 0), error, float("inf"))
+        # Of a sum of infinite size nothing but 0 is left.
+        error = torch.where(torch.isinf(b.value), 0.0, error)
     exact = b.is_power_of_two
     made = call.steps.rounded(out, error, 0.0 if exact else DIVISION_ERROR)
-    reach = a.reach * finite_or_zero(1 / b.value).abs().clamp(min=1)
+    if not a.extent.least:
+        made = call.steps.exact(made, _nothing(a) & (out == 0) & _sure_sign(b))
+    limited, reach = any_of(a.read(call.steps), b.read(call.steps)), None
+    if not (a.is_small and b.extent.least >= 1):
+        reach = a.reach * finite_or_zero(1 / b.value).abs().clamp(min=1)
+        limited = any_of(limited, _overflowing(out, reach, call.steps))
     return finished(
-        out, made, _sure_sign(a) & _sure_sign(b),
-        any_of(
-            a.read(call.steps), b.read(call.steps),
-            _overflowing(out, reach, call.steps),
-        ),
+        out, made, lambda: _sure_sign(a) & _sure_sign(b), limited,
         nonnegative=a.shade.nonnegative and b.shade.nonnegative,
         reach=reach,
     )  # fmt: skip
@@ -328,11 +364,17 @@ def mapped(call: Call, made: Function) -> Outcome:
         outside = (high > made.top) & (a.value <= made.top) & (a.error > 0)
         limited = any_of(limited, outside.to(torch.float64))
         high = torch.where(a.value <= made.top, high.clamp(max=made.top), high)
-    error = torch.maximum((made.f(high) - out).abs(), (made.f(seen) - out).abs())
-    error = torch.where(a.error == 0, torch.zeros_like(error), error)
-    halves, absolute = made.halves, 0.0
-    if not steps.own:
+    error = zero(out)
+    if a.extent.error:
+        error = torch.maximum((made.f(high) - out).abs(), (made.f(seen) - out).abs())
+        error = torch.where(a.error == 0, 0.0, error)
+    halves: float = made.halves
+    absolute: Tensor | float = 0.0
+    if not (steps.own or steps.form):
         absolute = made.absolute * steps.unit
+    if steps.form and made.f is torch.exp:
+        argument = EXP_ARGUMENT * steps.unit * finite_or_zero(a.value).abs()
+        absolute = absolute + torch.where(out > 0, argument * finite_or_zero(out), 0.0)
     if steps.fast:
         halves = max(halves, made.fast or 0.0)
         absolute += made.fast_absolute
@@ -341,10 +383,18 @@ def mapped(call: Call, made: Function) -> Outcome:
     total = steps.rounded(out, error, halves, absolute=absolute)
     if steps.fast and made.fast_relative:
         total = total + made.fast_relative * (out.abs() + error)
-    if made.level:
+    if not (a.extent.least or steps.fast):  # 0 is 0 in every library, where it is
+        total = steps.exact(total, (out == 0) & _nothing(a))
+    if made.flushes:  # and so is what is far below every number
+        gone = VANISHING * steps.compute.min_subnormal
+        total = steps.exact(total, out + error < gone)
+    if made.level and a.extent is WILD:
         total = torch.where(torch.isinf(a.value), steps.kept(out, 0 * out), total)
-    same = torch.isnan(out) & torch.isnan(made.f(low)) & torch.isnan(made.f(high))
-    certain = (~torch.isfinite(a.value) & known(a)) | (a.error == 0) | same
+
+    def certain() -> Tensor:
+        same = torch.isnan(out) & torch.isnan(made.f(low)) & torch.isnan(made.f(high))
+        return (~is_finite(a.value) & known(a)) | (a.error == 0) | same
+
     return finished(out, total, certain, limited, nonnegative=made.positive)
 
 

@@ -1,29 +1,34 @@
 """The shadow: a mode that carries an error bound beside every tensor of an oracle."""
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Scalar
 from kfuzz.numerics.acceptance import Acceptance, Problem, around
+from kfuzz.numerics.accumulation import plainly_finite
 from kfuzz.numerics.formats import FORMATS, WHOLE, Format, KeepFloat64, results_of
+from kfuzz.numerics.models.functions import DIVISION_ERROR
 from kfuzz.numerics.shadow import (  # noqa: F401  (they register their rules)
     composites,
     functions,
     moves,
     sums,
 )
+from kfuzz.numerics.shadow.functions import POW_ERROR
 from kfuzz.numerics.shadow.shade import (
     COMPOSITES,
     RULES,
@@ -75,10 +80,20 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         self._shades: Any = WeakTensorKeyDictionary()
         self._arguments: Any = WeakTensorKeyDictionary()
         self._doubts: Any = WeakTensorKeyDictionary()
+        self._device = torch.device("cpu")
 
     def take(self, x: Tensor) -> None:
         """Let a tensor be one of the kernel's own arguments."""
         self._arguments[x] = True
+        self._device = x.device
+
+    def known(self, number: float, error: float) -> Tensor:
+        """Return a number as a tensor without dimensions, in error so much."""
+        with _disable_current_modes():
+            made = torch.tensor(number, dtype=torch.float64, device=self._device)
+            bound = torch.full_like(made, error)
+            self._kept(made, Shade(bound, torch.zeros_like(bound)))
+        return made
 
     def shade(self, x: Tensor) -> Shade:
         """Return what is known of a tensor.
@@ -99,12 +114,13 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
 
     def _kept(self, x: Tensor, shade: Shade) -> Shade:
         """Keep a shade of memory of its own, laid out as the tensor is."""
-        error = torch.empty_like(x, dtype=torch.float64).copy_(shade.error)
+        error, reach = shade.error, shade.reach
+        if not shade.fresh or error.shape != x.shape or error.stride() != x.stride():
+            error = torch.empty_like(x, dtype=torch.float64).copy_(error)
         limited = torch.empty_like(x, dtype=torch.float64).copy_(shade.limited)
-        reach = shade.reach
         if reach is not None:
             reach = torch.empty_like(x, dtype=torch.float64).copy_(reach)
-        made = replace(shade, error=error, limited=limited, reach=reach)
+        made = replace(shade, error=error, limited=limited, reach=reach, fresh=False)
         self._shades[x] = made
         return made
 
@@ -217,6 +233,8 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             return
         shade = self.shade(x)
         if x.is_floating_point():
+            if plainly_finite(x) and plainly_finite(own):
+                return
             numbers = torch.isfinite(x) & torch.isfinite(own)
             same = numbers | (x == own) | (torch.isnan(x) & torch.isnan(own))
             if not bool(same.all()):
@@ -379,6 +397,86 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
         return True
 
 
+# What functions take by name in the place of a tensor.
+_OPERANDS: Final = frozenset({"other", "min", "max", "weight", "exponent"})
+
+
+class Rounded(float):
+    """A Python scalar that float32 does not hold, and what is computed of such alone.
+
+    A kernel may get it in float32, and take the steps in float32 too: each is bounded
+    as a step of the oracle is. To a tensor it is one of no dimensions.
+    """
+
+    shadow: "Shadow"
+    error: float
+
+    @classmethod
+    def of(cls, value: float, error: float, shadow: Shadow) -> "Rounded":
+        """Return a scalar with the bound on its error."""
+        made = cls(value)
+        made.shadow, made.error = shadow, error
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Call a function with tensors in the place of such scalars."""
+
+        def held(x: Any) -> Any:
+            return x.shadow.known(float(x), x.error) if isinstance(x, cls) else x
+
+        named = {k: held(v) if k in _OPERANDS else v for k, v in (kwargs or {}).items()}
+        try:
+            return func(*map(held, args), **named)
+        except TypeError:  # it takes numbers alone there
+            plain = [float(x) if isinstance(x, cls) else x for x in args]
+            return func(*plain, **(kwargs or {}))
+
+    def _step(self, f: Callable[..., Any], halves: float, *operands: Any) -> Any:
+        """Return f of scalars, this one among them, in error as at their ends."""
+        if not all(isinstance(x, float | int) for x in operands):
+            return NotImplemented  # a tensor takes it from here
+        pairs = [(float(x), getattr(x, "error", 0.0)) for x in operands]
+        made = f(*(x for x, _ in pairs))
+        try:
+            ends = [
+                f(*(x + s * e for (x, e), s in zip(pairs, signs, strict=True)))
+                for signs in product((-1, 1), repeat=len(pairs))
+            ]
+            moved = max(abs(end - made) for end in ends)
+        except (ArithmeticError, TypeError):
+            moved = math.inf
+        rounding = halves * self.shadow.steps.unit * (abs(made) + moved)
+        return self.of(made, moved + rounding, self.shadow)
+
+
+def _binary(name: str, halves: float) -> None:
+    """Give scalars an operator of Python, and its reflected one."""
+    f = getattr(operator, name)
+
+    def plain(self: Rounded, other: float) -> Any:
+        return self._step(f, halves, self, other)
+
+    def reflected(self: Rounded, other: float) -> Any:
+        return self._step(f, halves, other, self)
+
+    setattr(Rounded, f"__{name}__", plain)
+    setattr(Rounded, f"__r{name}__", reflected)
+
+
+for _name, _halves in (
+    ("add", 1.0), ("sub", 1.0), ("mul", 1.0), ("truediv", DIVISION_ERROR),
+    ("pow", POW_ERROR),
+):  # fmt: skip
+    _binary(_name, _halves)
+
+
 def _narrow(dtype: Any) -> Format | None:
     """Return the format of a dtype that float64 stands for, None for others."""
     if not isinstance(dtype, torch.dtype):
@@ -488,6 +586,9 @@ The bound holds for kernels that take the reference's steps; other forms of the 
 function round elsewhere.
 """
 
+OF_FORMS: Final = 1.25
+"""The same where the forms of a function are declared: room for how one is compiled."""
+
 
 @dataclass(frozen=True)
 class _Shaded:
@@ -514,6 +615,8 @@ def shadowed(
     tf32: frozenset[str] = frozenset(),
     kinks: bool = False,
     narrowed: Callable[..., Any] | None = None,
+    proven: bool = False,
+    form: bool = False,
 ) -> tuple[Acceptance, ...]:
     """Return the acceptance of each of an oracle's results.
 
@@ -524,30 +627,38 @@ def shadowed(
         tf32: kinds of products that may take TF32 operands; see `Steps`.
         kinks: whether any value between the one-sided ones is right; see `Steps`.
         narrowed: the same of scalars in float32, as a kernel may get them, where these
-            differ: its results are right, too. What an oracle computes of scalars
-            alone, such as 1 - a, the shadow does not see.
+            differ and are none of the problem's: its results are right, too.
+        proven: whether it is known to give each of many members what it gives of that
+            one alone, so that none is run alone besides.
+        form: whether it is one of the declared forms of a function, so that the bound
+            holds for kernels of this form alone.
 
     Raises:
         BindingError: if a result is no tensor, or a floating one not float64.
         Exception: whatever the oracle raises outside its domain.
     """
-    steps = Steps.declared(problem, tf32=tf32, kinks=kinks)
-    found = _found(oracle, problem, steps, name)
-    factor = 1.0 if steps.own else SAFETY
+    steps = Steps.declared(problem, tf32=tf32, kinks=kinks, form=form)
+    found = _found(oracle, problem, steps, name, proven=proven)
+    factor = 1.0 if steps.own else OF_FORMS if form else SAFETY
     if narrowed is not None:
         with suppress(Exception):  # outside its domain
-            other = _found(narrowed, problem, steps, name)
+            other = _found(narrowed, problem, steps, name, proven=proven)
             found = _covering(found, other, factor)
     return tuple(_accepted(problem, r, factor, found.unknown) for r in found.results)
 
 
 def _found(
-    oracle: Callable[..., Any], problem: Problem, steps: Steps, name: str
+    oracle: Callable[..., Any],
+    problem: Problem,
+    steps: Steps,
+    name: str,
+    *,
+    proven: bool,
 ) -> _Pass:
     members = next(iter(problem.tensors.values())).shape[0]
     found = None
     if members > 1:
-        found = _batched(oracle, problem, steps, name)
+        found = _batched(oracle, problem, steps, name, proven=proven)
     if found is None:
         rows = [
             _run(oracle, _member(problem, i), problem.scalars, steps, name)
@@ -563,6 +674,14 @@ def in_float32(scalar: Any, declared: Declaration) -> Any:
         return scalar
     narrow = torch.tensor(scalar, dtype=torch.float32).item()
     return narrow if math.isfinite(narrow) else scalar
+
+
+def _rounded(scalar: Any, shadow: Shadow) -> Any:
+    """Return a scalar as the shadow sees it, and what is computed of it."""
+    if not isinstance(scalar, float) or not math.isfinite(scalar):
+        return scalar
+    error = float(shadow.steps.given(torch.tensor(scalar, dtype=torch.float64)))
+    return Rounded.of(scalar, error, shadow) if error else scalar
 
 
 def _covering(found: _Pass, other: _Pass, factor: float) -> _Pass:
@@ -616,8 +735,9 @@ def _run(
     tensors = [x.clone() for x in tensors]
     for x in tensors:
         shadow.take(x)
+    given = {n: _rounded(v, shadow) for n, v in scalars.items()}
     with torch.no_grad(), shadow:
-        returned = oracle(*tensors, **scalars)
+        returned = oracle(*tensors, **given)
     shades = []
     for x in results_of(returned, name=name):
         shade = shadow.shade(x)
@@ -642,19 +762,28 @@ def _stacked(rows: Sequence[_Pass]) -> _Pass:
 
 
 def _batched(
-    oracle: Callable[..., Any], problem: Problem, steps: Steps, name: str
+    oracle: Callable[..., Any],
+    problem: Problem,
+    steps: Steps,
+    name: str,
+    *,
+    proven: bool,
 ) -> _Pass | None:
     """Run an oracle once for all members; None where it does not let itself.
 
-    The first member is run alone besides: what the two disagree about, a constant
-    drawn once or an operator that vmap replaces, is no bound for the others.
+    Unless it is proven the first member is run alone besides: what the two disagree
+    about, a constant drawn once or an operator that vmap replaces, is no bound for the
+    others.
     """
 
-    def every(*tensors: Tensor) -> Any:
-        return torch.vmap(lambda *row: oracle(*row, **problem.scalars))(*tensors)
+    def every(*tensors: Tensor, **scalars: Any) -> Any:
+        return torch.vmap(lambda *row: oracle(*row, **scalars))(*tensors)
 
     try:
-        made = _run(every, list(problem.tensors.values()), {}, steps, name)
+        given = list(problem.tensors.values())
+        made = _run(every, given, problem.scalars, steps, name)
+        if proven and not made.unknown:
+            return made
         alone = _run(oracle, _member(problem, 0), problem.scalars, steps, name)
     except Exception:
         return None

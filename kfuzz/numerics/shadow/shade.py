@@ -1,22 +1,21 @@
 """What the shadow knows of a tensor, and of one call of an operator."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from kfuzz.core.declaration import AS_REFERENCE as AS_REFERENCE
 from kfuzz.core.declaration import Declaration
 from kfuzz.numerics.acceptance import Problem
-from kfuzz.numerics.accumulation import Accumulation, finite_or_zero, growth
+from kfuzz.numerics.accumulation import Accumulation, finite_or_zero, growth, zero
 from kfuzz.numerics.formats import FORMATS, Format, round_to
 
 # In what arithmetic a kernel takes the steps of a reference, as declared.
-
-AS_REFERENCE = "as_reference"
-"""The algorithm of a kernel that takes the very steps of its oracle."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Steps:
         kinks: whether any value between the one-sided ones is right at a kink: a
             difference that is exactly 0 then has an error, and so either sign; what is
             chosen of equal numbers is open.
+        form: whether no safety covers that exp(x) may be had as exp2(x log2 e).
     """
 
     compute: Format
@@ -48,6 +48,7 @@ class Steps:
     own: bool = False
     tf32: frozenset[str] = frozenset()
     kinks: bool = False
+    form: bool = False
 
     @classmethod
     def declared(
@@ -56,13 +57,15 @@ class Steps:
         *,
         tf32: frozenset[str] = frozenset(),
         kinks: bool = False,
+        form: bool = False,
     ) -> "Steps":
         """Return the arithmetic that a problem's declaration names.
 
         Args:
             problem: inputs and declaration.
-            tf32: as the attribute, like kinks.
+            tf32: as the attribute, like kinks and form.
             kinks: as the attribute.
+            form: as the attribute.
         """
         claims: Declaration = problem.declaration
         compute = FORMATS["float32"]
@@ -80,6 +83,7 @@ class Steps:
             own=claims.algorithm == AS_REFERENCE,
             tf32=tf32,
             kinks=kinks,
+            form=form,
         )
 
     def multiplying(self, kind: str) -> "Steps":
@@ -135,9 +139,11 @@ class Steps:
             absolute: further absolute error.
         """
         local = growth_of(halves, self.unit)
-        made = error + local * (out.abs() + error) + absolute
-        made = made + self.lost(self.compute, halves)
-        return self.kept(out, made)
+        made = (out.abs() + error).mul_(local).add_(error)
+        lost = self.lost(self.compute, halves)
+        if isinstance(absolute, Tensor):
+            made, absolute = made + absolute, 0.0
+        return self.kept(out, made.add_(absolute + lost))
 
     def exact(self, error: Tensor, where: Tensor) -> Tensor:
         """Return the error with 0 where a result is one and the same in any format.
@@ -164,10 +170,12 @@ class Steps:
         0 for a number of the format; infinities and NaN are held exactly. Where
         subnormals may be read as zero they are as good as lost.
         """
-        finite = torch.where(torch.isfinite(x), x, torch.zeros_like(x))
-        error = (finite - round_to(finite, self.held)).abs()
-        beyond = ~torch.isfinite(error)
-        error = torch.where(beyond, torch.zeros_like(error), error)
+        finite = finite_or_zero(x)
+        if self.held.dtype is torch.float32:
+            rounded = finite.to(torch.float32).to(torch.float64)
+        else:
+            rounded = round_to(finite, self.held)
+        error = torch.nan_to_num((finite - rounded).abs_(), posinf=0.0)
         if self.flush:
             lost = finite.abs() < self.compute.min_normal
             error = torch.where(lost, finite.abs(), error)
@@ -204,6 +212,7 @@ class Shade:
             None where that is the elements' own, or 1.
         terms: of how many terms the elements are sums; what is added to a sum may
             be one more term of it, at any place.
+        fresh: whether nothing else has the memory of the error.
     """
 
     error: Tensor
@@ -213,6 +222,26 @@ class Shade:
     terms: int = 0
     filled: bool = False
     reach: Tensor | None = None
+    fresh: bool = False
+
+
+class Extent(NamedTuple):
+    """What the numbers of a tensor are at most, where that is asked once for all.
+
+    Attributes:
+        least: the least magnitude, 0 where one is 0.
+        top: the greatest magnitude; infinite where an element or its error is no number
+            or elements are range-limited.
+        error: the greatest error.
+    """
+
+    least: float
+    top: float
+    error: float
+
+
+WILD: Final = Extent(0.0, math.inf, math.inf)
+"""Nothing is known but element by element."""
 
 
 @dataclass(frozen=True)
@@ -223,17 +252,36 @@ class Operand:
     shade: Shade
     number: float | None = None
 
+    @cached_property
+    def extent(self) -> Extent:
+        """What is known of all its elements; not asked of a device, which would wait.
+
+        One look at the elements saves each rule a dozen passes over them.
+        """
+        value, shade = self.value, self.shade
+        if value.device.type != "cpu" or not value.numel():
+            return WILD
+        least, top = torch.aminmax(value.abs())
+        made = Extent(float(least), float(top), float(shade.error.max()))
+        limited = bool(shade.limited.max() > 0)
+        return WILD if limited or not math.isfinite(made.top + made.error) else made
+
+    @property
+    def is_small(self) -> bool:
+        """Whether no product of its factors is known to be above 1."""
+        return self.extent.top <= 1 and self.shade.reach is None
+
     @property
     def error(self) -> Tensor:
         """The bound on its error."""
         return self.shade.error
 
-    @property
+    @cached_property
     def reach(self) -> Tensor:
         """The greatest magnitude of a product of some of its factors, at least 1."""
         if self.shade.reach is not None:
             return self.shade.reach
-        return finite_or_zero(self.value).abs().clamp(min=1)
+        return self.value.nan_to_num(0.0, 0.0, 0.0).abs_().clamp_(min=1)
 
     @property
     def is_power_of_two(self) -> bool:
@@ -256,8 +304,10 @@ class Operand:
 
     def read(self, steps: Steps) -> Tensor:
         """Return where it is range-limited for arithmetic: 1, else 0."""
-        beyond = torch.isfinite(self.value)
-        beyond = beyond & (self.value.abs() + self.error > steps.limit)
+        if self.extent.top + self.extent.error <= steps.limit:
+            return zero(self.value).expand(self.value.shape)
+        size = self.value.abs()
+        beyond = (size + self.error > steps.limit) & (size < math.inf)
         return torch.maximum(self.shade.limited, beyond.to(torch.float64))
 
 
@@ -367,9 +417,10 @@ def composite(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def any_of(*limited: Tensor) -> Tensor:
     """Return the element-by-element union of range-limited places, broadcast."""
-    made = limited[0]
-    for other in limited[1:]:
-        made = torch.maximum(made, other)
+    made = none = zero(limited[0])  # what stands for no place
+    for other in limited:
+        if other.data_ptr() != none.data_ptr():
+            made = other if made is none else torch.maximum(made, other)
     return made
 
 

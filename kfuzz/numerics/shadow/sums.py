@@ -91,7 +91,7 @@ def _product(call: Call, a: Operand, b: Operand, addend: Operand | None) -> Outc
     rounding = torch.where(magnitude == 0, torch.zeros_like(rounding), rounding)
     if inner:
         rounding = rounding + steps.acc.lost(terms + 1, flush=steps.flush)
-    if steps.own:
+    if steps.own or steps.form:
         rounding = torch.where(
             _exact(a, b, extra, magnitude, steps) & (carried == 0), 0.0, rounding
         )
@@ -289,7 +289,7 @@ def _added(
     rounding = torch.where(size == 0, torch.zeros_like(size), c * size)
     if n > 1:
         rounding = rounding + steps.acc.lost(n, flush=steps.flush)
-    if steps.own and not extra and len(dims) == 1 and a.value.dim():
+    if (steps.own or steps.form) and not extra and len(dims) == 1 and a.value.dim():
         exact = exactly_summable(terms, dims[0], steps.acc, flush=steps.flush)
         exact = exact.reshape(rounding.shape) & (carried == 0)
         rounding = torch.where(exact, torch.zeros_like(rounding), rounding)

@@ -186,7 +186,7 @@ def _read(
                     signature.get("output") or "",
                     one["message"],
                     one["input_elements"] or 0,
-                    one["line"],
+                    one.get("line"),
                 )
             )
     cases = sum(kernel["decided"] or 0 for kernel in said["kernels"])

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from kfuzz.features.lab.probe import orders as trees
+from kfuzz.features.lab.probe.search import NAMES, readings
 from kfuzz.features.lab.probe.sums import Outcome, Reading, rounded
-from kfuzz.features.lab.probe.verb import NAMES, readings
 from tests.helpers.emulated_adders import (
     H100_FP8,
     UNITS,

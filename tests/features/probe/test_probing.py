@@ -13,10 +13,9 @@ from kfuzz.app import main
 from kfuzz.core.event import FindingSaved
 from kfuzz.core.finding import Finding
 from kfuzz.engine.config import ReplayOutcome
-from kfuzz.features.lab.probe import verb as readings
-from kfuzz.features.lab.probe.search import Probing
+from kfuzz.features.lab.probe import search as readings
+from kfuzz.features.lab.probe.search import KernelReadings, Probing
 from kfuzz.features.lab.probe.sums import Outcome
-from kfuzz.features.lab.probe.verb import KernelReadings
 from kfuzz.store.corpus import Corpus
 
 HERE = Path(__file__).parents[2]

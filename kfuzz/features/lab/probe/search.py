@@ -3,13 +3,14 @@
 import importlib
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
-from typing import Final
+from typing import Any, Final
 
 from kfuzz.contracts.binding import REGISTRY, BoundKernel
+from kfuzz.core.declaration import Accumulator
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.core.event import Event, Progress
 from kfuzz.core.verdict import ATTRIBUTED
@@ -19,10 +20,212 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.features.examining import examined
-from kfuzz.features.lab.probe.sums import Outcome, Reading, Subject, data_format
-from kfuzz.features.lab.probe.verb import NAMES, KernelReadings, readings
+from kfuzz.features.lab.probe import arithmetic, orders
+from kfuzz.features.lab.probe.orders import height
+from kfuzz.features.lab.probe.sums import (
+    Claim,
+    Inapplicable,
+    Outcome,
+    Reading,
+    Subject,
+    Unobserved,
+    data_format,
+)
+from kfuzz.report.text import one_line, table
 from kfuzz.store.corpus import Corpus
 from kfuzz.targets.load import LoadedKernel, load_all
+
+
+@dataclass(frozen=True)
+class KernelReadings:
+    """All readings of one kernel.
+
+    Attributes:
+        kernel: node id.
+        operator: operator name.
+        readings: by format, then in the order of the probes.
+        calls: calls of the kernel that were made for them.
+        narrowed: the declared formats that were probed, where not all were.
+    """
+
+    kernel: str
+    operator: str
+    readings: tuple[Reading, ...]
+    calls: int = 0
+    narrowed: tuple[str, ...] = ()
+
+    @property
+    def says_something(self) -> bool:
+        """Whether any probe found what the arithmetic is."""
+        return any(reading.found for reading in self.readings)
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        """What all formats together would declare.
+
+        A claim that formats contradict each other in is left out: one declaration
+        holds for all of them. Of heights the greatest is taken, and a height never
+        goes without the sizes at which it was found.
+        """
+        dtypes = {(r.dtype, r.output) for r in self.readings}
+        found: dict[str, dict[tuple[str, str], Claim]] = {}
+        for reading in self.readings:
+            for key, value in reading.claims.items():
+                found.setdefault(key, {})[reading.dtype, reading.output] = value
+        made: dict[str, Claim] = {}
+        for key, given in found.items():
+            values = set(given.values())
+            models = [Accumulator.parse(v) for v in values if key == "accumulator"]
+            if given.keys() != dtypes:
+                continue
+            if len(values) == 1:
+                made[key] = next(iter(values))
+            elif models and all(m.model == "blocked" for m in models):
+                made[key] = str(max(models, key=lambda m: m.count))
+        if "shape_class" in found and not {"shape_class", "accumulator"} <= set(made):
+            made.pop("shape_class", None)
+            made.pop("accumulator", None)
+        if made and self.narrowed:
+            made["dtypes"] = self.narrowed
+        return made
+
+
+# What probes read of kernels: as a table, as a document, as a declaration to write.
+
+_COLUMNS: Final = ("probe", "is", "declares", "verdict")
+_IDLE: Final = Outcome.NOT_APPLICABLE
+
+
+def reading_lines(
+    kernels: Sequence[KernelReadings], *, verbose: bool = False, adopt: bool = False
+) -> Iterator[str]:
+    """Yield a table for each kernel and format.
+
+    Args:
+        kernels: what was read of each.
+        verbose: raw observations too, and probes that do not concern a kernel.
+        adopt: the declaration that would state what was found.
+    """
+    for kernel in kernels:
+        for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
+            own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
+            told = [r for r in own if verbose or r.found or r.outcome is not _IDLE]
+            named = " to ".join(dict.fromkeys(formats))
+            yield from ("", one_line(f"{kernel.kernel} ({kernel.operator}), {named}"))
+            for line in table([_COLUMNS, *map(_row, told)]):
+                yield f"  {line}"
+            for reading in told:
+                lines = [f"finding {reading.finding}"] if reading.finding else []
+                if verbose or reading.outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
+                    lines += reading.observed
+                yield from (f"  {reading.probe}: {one_line(line)}" for line in lines)
+            if silent := dict.fromkeys(r.probe for r in own if r not in told):
+                yield f"  not applicable: {', '.join(silent)}"
+        yield from adoption(kernel) if adopt else ()
+
+
+def _row(reading: Reading) -> tuple[str, ...]:
+    terms = f" ({reading.terms} terms)" if reading.probe == "order" else ""
+    shown = "; ".join(filter(None, (reading.found, reading.reason)))
+    outcome = reading.outcome.value
+    return reading.probe + terms, one_line(shown), reading.declared, outcome
+
+
+def adoption(kernel: KernelReadings) -> Iterator[str]:
+    """Yield the declaration that would say what was found, and what it rests on."""
+    claims = kernel.claims
+    if not claims:
+        yield f"\n{kernel.kernel}: nothing else to declare"
+        return
+    yield f"\n{kernel.kernel}: to declare what was found, give kfuzz.kernel"
+    for key, value in claims.items():
+        yield f"  {key}={value!r},"
+    yield "It holds for what was probed. Nothing is changed unless you write it."
+
+
+def document(
+    kernels: Sequence[KernelReadings], device: str, *, interrupted: bool
+) -> dict[str, Any]:
+    """Return the document of `kfuzz probe --format json`, findings left out."""
+    return {
+        "device": device,
+        "interrupted": interrupted,
+        "kernels": [
+            {
+                "kernel": kernel.kernel,
+                "operator": kernel.operator,
+                "calls": kernel.calls,
+                "claims": dict(kernel.claims),
+                "readings": [_reading(r) for r in kernel.readings],
+            }
+            for kernel in kernels
+        ],
+    }
+
+
+def _reading(reading: Reading) -> dict[str, Any]:
+    tree = None
+    if reading.tree is not None:
+        tree = {"height": height(reading.tree), "order": reading.tree}
+    return {
+        "probe": reading.probe,
+        "dtype": reading.dtype,
+        "output": reading.output,
+        "terms": reading.terms or None,
+        "is": reading.found or None,
+        "declares": reading.declared or None,
+        "verdict": reading.outcome.value,
+        "reason": reading.reason or None,
+        "claims": dict(reading.claims),
+        "tree": tree,
+        "observed": list(reading.observed),
+        "finding": reading.finding or None,
+    }
+
+
+# All probes, in the order in which they are reported.
+
+Probe = Callable[[Subject], Reading | Iterator[Reading]]
+
+PROBES: Final[Mapping[str, Probe]] = {
+    orders.ORDER: orders.order,
+    arithmetic.ACCUMULATOR: arithmetic.accumulator,
+    arithmetic.ALIGNMENT: arithmetic.alignment,
+    arithmetic.FUSED: arithmetic.fused,
+    arithmetic.OPERANDS: arithmetic.operands,
+    arithmetic.CONTRACTION: arithmetic.contraction,
+    arithmetic.SUBNORMALS: arithmetic.subnormals,
+    arithmetic.STORE: arithmetic.store,
+    arithmetic.STOCHASTIC: arithmetic.stochastic,
+    arithmetic.INTRINSICS: arithmetic.intrinsics,
+}
+# What "split" says follows from the orders that "order" finds.
+NAMES: Final = (*PROBES, orders.SPLIT)
+
+
+def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Reading]:
+    """Yield what the probes say of a kernel in one format.
+
+    Args:
+        subject: the kernel.
+        wanted: names of probes.
+    """
+    for name, probe in PROBES.items():
+        own = {name, orders.SPLIT} if name == orders.ORDER else {name}
+        if not own & set(wanted):
+            continue
+        try:
+            made = probe(subject)
+            several = [made] if isinstance(made, Reading) else made
+            yield from (r for r in several if r.probe in wanted)
+        except Unobserved as why:
+            inapplicable = isinstance(why, Inapplicable)
+            outcome = Outcome.NOT_APPLICABLE if inapplicable else Outcome.UNDECIDED
+            blank = subject.reading(name, "", "", outcome, reason=str(why))
+            yield replace(blank, **why.known)  # type: ignore[arg-type]
+
+
+# Probing them.
 
 # For one finding to be reduced and explained.
 REDUCE_SECONDS: Final = 45.0

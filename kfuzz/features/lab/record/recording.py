@@ -33,8 +33,8 @@ from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
 from kfuzz.execution.values.fills import HOST, logical_values, pinned
 from kfuzz.features.lab.grade.grading import claims_of
+from kfuzz.features.lab.probe.search import readings
 from kfuzz.features.lab.probe.sums import Subject, data_format
-from kfuzz.features.lab.probe.verb import readings
 from kfuzz.numerics.acceptance import Acceptance
 from kfuzz.numerics.compare import Comparison, Outcome
 from kfuzz.numerics.formats import format_of, is_subnormal
