@@ -306,14 +306,16 @@ def needs_alike(one: Finding, other: Finding) -> bool:
 
     That contiguous tensors mend them, and nothing else does, wherever elements were
     then sought; or one contract is broken in one result, as NaN or as a number, under
-    one condition. What no need is known of may be another fault.
+    one condition, to which one of them may add another. What no need is known of may be
+    another fault.
     """
     needed, both = one.features, (one.signature, other.signature)
     kinds, places = {s.kind for s in both}, {(s.contract, s.output) for s in both}
     if needed and needed == other.features and _LAYOUT.issuperset(needed):
         return kinds <= _ADDRESSING
     alike = len(places) == 1 and kinds <= VALUE_KINDS
-    return alike and bool(needs := _needs(one)) and needs == _needs(other)
+    fewer, more = sorted((_needs(one), _needs(other)), key=len)
+    return alike and bool(fewer) and fewer <= more
 
 
 def _needs(finding: Finding) -> set[str]:

@@ -3,7 +3,7 @@
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -81,7 +81,6 @@ class Fault:
         return sum(prod(shape.sizes) for shape in shapes)
 
 
-@dataclass
 class Seen:
     """What one process did.
 
@@ -91,9 +90,10 @@ class Seen:
         lacking: by kernel, and why it cannot be interpreted, how many launches.
     """
 
-    launches: dict[Kernel, int] = field(default_factory=dict)
-    faults: dict[tuple[object, ...], Fault] = field(default_factory=dict)
-    lacking: dict[tuple[Kernel, str], int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.launches: dict[Kernel, int] = {}
+        self.faults: dict[tuple[object, ...], Fault] = {}
+        self.lacking: dict[tuple[Kernel, str], int] = {}
 
     def add(self, fault: Fault) -> None:
         """Take a fault to those like it; the smallest arguments stand for all."""
