@@ -158,6 +158,7 @@ def test_a_wider_result_is_a_limit(project: Project) -> None:
     assert limit["remedy"].startswith('results={"y": "float32"} of its operator')
 
 
+@pytest.mark.slow
 def test_a_declared_wider_result_needs_no_line(project: Project) -> None:
     text = """
 import dataclasses

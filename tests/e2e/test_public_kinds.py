@@ -49,7 +49,7 @@ def _marked(name: str) -> object:
     return pytest.param(name, marks=[several] if name == "address" else [])
 
 
-@pytest.mark.parametrize("name", map(_marked, CONTRACTS))
+@pytest.mark.parametrize("name", [_marked(name) for name in CONTRACTS])
 def test_a_fault_is_one_finding(name: str, tmp_path: Path) -> None:
     [found] = failing(run_of(f"faulty_{name}", tmp_path))
     assert found.signature.contract in CONTRACTS[name]

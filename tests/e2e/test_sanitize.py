@@ -130,6 +130,7 @@ def test_faults_are_named_by_line_and_the_program_stays_as_it_is(
     assert [p["region"]["startLine"] for p in places] == [11, 18]
 
 
+@pytest.mark.slow
 def test_tests_pass_as_they_do_and_faults_are_told_with_them(program: Project) -> None:
     program.write("test_kernels.py", TESTS)
     words = ("-m", "pytest", "-q", "-W", "error", "-n", "2", "test_kernels.py")
@@ -210,6 +211,10 @@ def test_what_has_no_launch_is_no_success(program: Project) -> None:
     assert "cuda:0" in done.stdout
     assert program.kfuzz("sanitize").returncode == 2
     assert program.kfuzz("sanitize", "nowhere.py").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_program_without_end_is_ended(program: Project) -> None:
     program.write("program.py", "import torch\nwhile True: pass")
     done = program.kfuzz("sanitize", "--max-time", "4s", "program.py")
     assert "the program did not end in its time" in done.stdout

@@ -197,11 +197,11 @@ WRONG: dict[str, tuple[Operator, Callable[..., Any], dict[str, Any]]] = {
     "ignored targets counted": (
         ops.cross_entropy.fixed(reduction="mean"), counts_ignored, {},
     ),
-    "empty segment": (
-        SEGMENTS, empty_is_nan, {"dtypes": "float32", "layouts": "contiguous"},
-    ),
     "K not masked": (
         ops.matmul, past_the_end, {"dtypes": "float32", "layouts": "contiguous"},
+    ),
+    "empty segment": (
+        SEGMENTS, empty_is_nan, {"dtypes": "float32", "layouts": "contiguous"},
     ),
     "gradient without the mean's term": (
         ops.rms_norm, no_mean_term, {"gradients": True},
