@@ -13,6 +13,7 @@ import pickle
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, wraps
@@ -202,13 +203,34 @@ def _answer_by_name(patches: Patches) -> None:
     on_host(torch, "load", 1, "map_location")
     on_host(torch, "is_autocast_enabled", 0, "device_type")
     on_host(torch, "get_autocast_dtype", 0, "device_type")
-    on_host(torch.library.Library, "impl", 3, "dispatch_key", "CPU")
+    patches.set(torch.library.Library, "impl", _registering(torch.library.Library.impl))
     if torch.distributed.is_available():
         import torch.distributed as distributed
 
         on_host(distributed, "init_process_group", 0, "backend", "gloo")
     for name in _LEGACY:
         patches.set(torch.cuda, name, getattr(torch, name))
+
+
+def _registering(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `Library.impl` by which operators of GPUs run where the host's would."""
+    of_gpus: set[tuple[str, str]] = set()
+
+    @wraps(real)
+    def impl(
+        library: Any, name: Any, function: Any, dispatch_key: str = "", **named: Any
+    ) -> Any:
+        operator = str(library.ns), str(name)
+        if dispatch_key == "CUDA":
+            of_gpus.add(operator)
+            dispatch_key = "CPU"
+        elif dispatch_key == "CPU" and operator in of_gpus:
+            return None
+        with warnings.catch_warnings():  # the host's own may be there
+            warnings.simplefilter("ignore")
+            return real(library, name, function, dispatch_key, **named)
+
+    return impl
 
 
 def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,7 +291,7 @@ def _is_cuda(device: object) -> bool:
     if isinstance(device, torch.device):
         return device.type == "cuda"
     if isinstance(device, str):  # or what is there for such devices alone
-        return device.partition(":")[0] in ("cuda", "CUDA", "nccl")
+        return device.partition(":")[0] in ("cuda", "nccl")
     return isinstance(device, int) and not isinstance(device, bool)
 
 

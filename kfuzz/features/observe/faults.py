@@ -128,12 +128,9 @@ _CONTRACTS: Final = {
 
 
 def lines(
-    seen: Seen,
-    faults: list[Fault],
-    known: dict[str, str],
-    ended: int | None,
+    seen: Seen, faults: list[Fault], known: dict[str, str], ended: int | None,
     processes: int,
-) -> Iterator[str]:
+) -> Iterator[str]:  # fmt: skip
     """Yield what people read: a block a fault, then what was done."""
     for fault in faults:
         reason = known.get(fault.access.line)
@@ -146,9 +143,8 @@ def lines(
             yield f"    in {fault.test}"
     for place in sorted(known.keys() - {f.access.line for f in faults}):
         yield f"{place}: suppressed, and no fault shows there any more"
-    for (kernel, why), count in seen.lacking.items():
-        launches = _launches(count)
-        yield f"{kernel.name}: {launches} not interpreted: {one_line(why)}"
+    for (kernel, why), n in seen.lacking.items():
+        yield f"{kernel.name}: {_launches(n)} not interpreted: {one_line(why)}"
     kernels = counted(len(seen.launches), "kernel")
     launches = _launches(sum(seen.launches.values()))
     where = "one process" if processes == 1 else f"{processes} processes"

@@ -281,15 +281,12 @@ class _Checking:
             if launches.programs > programs:
                 seen.launches[kernel] = seen.launches.get(kernel, 0) + 1
             if found:
-                self._note(kernel, found, given, sys._getframe(2))
+                self._note(kernel, found, given)
 
     def _note(
-        self,
-        kernel: Kernel,
-        found: Iterable[Access],
-        given: Mapping[str, Any],
-        frame: FrameType | None,
+        self, kernel: Kernel, found: Iterable[Access], given: Mapping[str, Any]
     ) -> None:
+        frame: FrameType | None = sys._getframe(1)
         shown = {
             name: shape_of(value, with_values=False)
             if isinstance(value, Tensor)

@@ -8,7 +8,6 @@ import importlib.abc
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -18,12 +17,7 @@ from typing import Any
 class WaitForTorch(importlib.abc.MetaPathFinder):
     """Has launches checked from the moment on at which torch is imported."""
 
-    def find_spec(
-        self,
-        name: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """Return None of all but torch, whose import it follows."""
         if name != "torch":
             return None

@@ -232,14 +232,11 @@ def _suppressed(file: Path) -> dict[str, str]:
     """Return why faults are known, by line.
 
     Raises:
-        UsageError: if the file cannot be read, or a line of it has no reason.
+        DecodeError: if the file cannot be read.
+        UsageError: if a line of it has no reason.
     """
-    try:
-        text = read_source(file)
-    except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(file)) from None
     found = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_source(file).splitlines(), 1):
         place, _, reason = line.strip().partition(" ")
         if not place or place.startswith("#"):
             continue
