@@ -195,23 +195,23 @@ def test_what_is_known_of_a_kernel_hides_nothing_of_its_namesake(
     for name in ("one.py", "two.py"):
         (project / name).write_text(HEADER + WRONG)
     Corpus(project / "corpus").save(wrong(Target("one.py", "wrong"), state=State.KNOWN))
-    code, text = run(capsys, "two.py", "--max-cases", "9")
+    code, text = run(capsys, "two.py", "--max-cases", "40")
     assert code == 1
     assert "FAIL two.wrong: " in text
     assert "FAILED two.wrong-C-CMP-03-" in text
-    assert run(capsys, "one.py", "--max-cases", "9")[0] == 0
+    assert run(capsys, "one.py", "--max-cases", "40")[0] == 0
     # What is stored of the other keeps its name and is replayed by it.
     [stored] = Corpus(project / "corpus").entries("two.wrong")
     assert isinstance(stored, Stored)
     assert stored.finding.target == Target("two.py", "wrong")
     assert main(["replay", stored.finding.id]) == 1
-    assert run(capsys, "two.py", "--max-cases", "9")[0] == 1
+    assert run(capsys, "two.py", "--max-cases", "40")[0] == 1
     assert len(list(Corpus(project / "corpus").entries())) == 2
     # The file has moved: what is known goes with it.
     (project / "one.py").write_text("import two\n")
     (project / "three.py").write_text(HEADER + WRONG)
     (project / "two.py").unlink()
-    assert run(capsys, "three.py", "--max-cases", "9")[0] == 0
+    assert run(capsys, "three.py", "--max-cases", "40")[0] == 0
 
 
 PLATFORM = "kfuzz.contracts.platform.torch_"

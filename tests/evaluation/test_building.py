@@ -1,6 +1,5 @@
 """K-BLD-01: what a kernel launches, compiled for GPUs that are not here."""
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,8 +81,12 @@ def built(file: Path, name: str, *targets: str) -> Builds:
         "cwd": str(file.parent), "root": str(file.parent), "file": str(file),
         "module": "", "name": name,
     }  # fmt: skip
-    with closing(Builder(opened)) as builder:
+    builder = Builder(opened)
+    try:
         return builder(case(*targets), lambda: None)
+    finally:
+        assert builder._process is not None
+        builder._process.close()
 
 
 @pytest.mark.slow
