@@ -69,8 +69,6 @@ _WHOLE: Final[Mapping[str, Mapping[str, Any]]] = {
         "shared_memory_per_multiprocessor": 65536,
     },
 }  # fmt: skip
-KINDS: Final = ("slice", *_WHOLE)
-"""Names of GPUs that can be declared, the one above first."""
 
 
 def declare(kind: str) -> None:
@@ -322,7 +320,14 @@ def _returning(make: Callable[[], object]) -> Callable[..., object]:
     return answer
 
 
-class _Stream(nullcontext[None]):
+class _Device(nullcontext[None]):
+    """A device that is the current one."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__()
+
+
+class _Stream(_Device):
     """A stream: work is done when it is asked for."""
 
     cuda_stream = priority = device_index = 0
@@ -330,16 +335,6 @@ class _Stream(nullcontext[None]):
     synchronize = wait_stream = wait_event = _returning(lambda: None)
     query = _returning(lambda: True)
     record_event = _returning(lambda: _Event())
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__()
-
-
-class _Device(nullcontext[None]):
-    """A device that is the current one."""
-
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__()
 
 
 class _Graph:

@@ -18,10 +18,16 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Finding, Line, Target, host_fingerprint
+from kfuzz.core.finding import (
+    Finding,
+    Line,
+    Target,
+    host_fingerprint,
+    relative,
+)
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind, State, Verdict
-from kfuzz.features.observe.program import Shape, Unknown, left
+from kfuzz.features.observe.program import Shape, Unknown, ending, left
 from kfuzz.report.finding_view import access_words
 from kfuzz.report.text import counted, one_line
 from kfuzz.store.life import utc_now
@@ -155,8 +161,7 @@ def lines(
     if ended is None:
         yield "the program did not end in its time"
     elif ended:
-        how = f"signal {-ended}" if ended < 0 else f"exit code {ended}"
-        yield f"the program ended with {how}"
+        yield f"the program {ending(ended)}"
 
 
 def _launches(count: int) -> str:
@@ -203,10 +208,7 @@ def document(
 
 def node_id(kernel: Kernel) -> str:
     """Return the name of a kernel in reports."""
-    path = Path(kernel.file)
-    root = project_root()
-    place = path.relative_to(root) if path.is_relative_to(root) else path
-    return f"{place}::{kernel.name}"
+    return f"{relative(kernel.file, project_root())}::{kernel.name}"
 
 
 def _kind(fault: Fault) -> tuple[str, Kind]:

@@ -74,6 +74,12 @@ def run_program(
         signal.signal(signal.SIGINT, before)
 
 
+def ending(code: int) -> str:
+    """Return how a program ended, in words."""
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"ended with {how}"
+
+
 # What of a program's arguments one process tells another.
 
 

@@ -16,7 +16,7 @@ from kfuzz.cli.settings import FormatOption, option, shared
 from kfuzz.cli.streams import ExitCode, code_of_search, print_report
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Exited
-from kfuzz.features.observe.program import run_program
+from kfuzz.features.observe.program import ending, run_program
 from kfuzz.report.files import require_writable
 from kfuzz.store.files import read_source
 from kfuzz.targets.load import project_root
@@ -60,8 +60,7 @@ def observe(
         interpreted = not torch.cuda.is_available()
         code = run_program(words, folder, [OBSERVING], interpreted=interpreted)
         if code:
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            typer.echo(f"kfuzz: {script} ended with {how}", err=True)
+            typer.echo(f"kfuzz: {script} {ending(code)}", err=True)
         return write_bindings(shlex.join(["kfuzz", "observe", *words]), folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
