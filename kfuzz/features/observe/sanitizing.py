@@ -268,10 +268,14 @@ class _Checking:
         try:
             return run()
         except Exception as error:
+            before = None  # made again, it would raise again
             if watch.is_interpreter_failure(error):
                 programs = launches.programs  # not all of them ran
                 key = kernel, f"{type(error).__name__}: {error}".partition("\n")[0]
                 seen.lacking[key] = seen.lacking.get(key, 0) + 1
+            raise
+        except BaseException:  # asked to end: nothing is launched once more for it
+            launches.check = None
             raise
         finally:
             found, launches.check = launches.accesses, None
@@ -312,15 +316,10 @@ def _is_between(frame: FrameType) -> bool:
     return module.partition(".")[0] in ("triton", "kfuzz", "contextlib", "functools")
 
 
-_checking: _Checking | None = None
-
-
 def begin() -> None:
     """Check what this process launches from now on, if Triton is there."""
-    global _checking
     with suppress(ImportError):
         from triton.runtime.interpreter import InterpretedFunction
 
         simulated.declare(os.environ[GPU])
-        _checking = _Checking(Path(os.environ[FOLDER]))
-        _checking.install(InterpretedFunction)
+        _Checking(Path(os.environ[FOLDER])).install(InterpretedFunction)

@@ -176,7 +176,6 @@ def sanitize(
     files = ReportFiles(report or (), root=project_root())
     command = [*(("-m", module) if module else ()), *given]
     said = shlex.join(["kfuzz", "sanitize", *command])
-    limit = None if max_time is None else settings.duration(max_time)
     folder = Path(tempfile.mkdtemp(prefix="kfuzz-sanitize-"))
     began = time.monotonic()
     try:
@@ -185,7 +184,7 @@ def sanitize(
             folder,
             [_CHECKING, OBSERVING] if bindings else [_CHECKING],
             interpreted=True,
-            seconds=limit,
+            seconds=None if max_time is None else settings.duration(max_time),
             environment={found.GPU: gpu},
         )
         seen, processes = found.read(folder)
@@ -200,10 +199,10 @@ def sanitize(
         if not select or any(fnmatchcase(f.kernel.name, glob) for glob in select)
     ]
     faults.sort(key=lambda f: (f.kernel.file, f.kernel.line, f.access.line))
-    open_ = [f for f in faults if f.access.line not in known]
     code = code_of_search(
         interrupted=interrupted,
-        violated=bool(open_) or bool(ended) or (strict and bool(seen.lacking)),
+        violated=any(f.access.line not in known for f in faults)
+        or bool(ended or (strict and seen.lacking)),
         failed=False,
         ran=bool(seen.launches or seen.lacking),
     )
