@@ -366,10 +366,10 @@ def _map_values(change: Change, case: Case, dtype: str = "") -> Case | None:
 _NUMBERS: Final = np.array((1.0, -1.25, 1.5, -1.75, -1.0, 1.25, -1.5, 1.75))
 
 
-def with_ordinary_numbers(case: Case) -> Iterator[Case]:
+def with_ordinary_numbers(case: Case, samples: int = 1) -> Iterator[Case]:
     """Yield the case with ones for what is not finite, then new numbers for all.
 
-    Of these some are negative and all short, then none is either.
+    Of these some are negative and all short, then none is either, `samples` times.
     """
     chance = np.random.default_rng(0)
     floats = [DTYPES[s.dtype] for s in case.tensors.values() if _is_float(s)]
@@ -377,7 +377,7 @@ def with_ordinary_numbers(case: Case) -> Iterator[Case]:
     changes: tuple[Change, ...] = (
         lambda n: np.where(np.isfinite(n), n, np.copysign(1.0, n)),
         lambda n: chance.choice(_NUMBERS, n.shape),
-        lambda n: 1 + chance.integers(steps, size=n.shape) / steps,
+        *[lambda n: 1 + chance.integers(steps, size=n.shape) / steps] * samples,
     )
     yield from filter(None, (_map_values(change, case) for change in changes))
 

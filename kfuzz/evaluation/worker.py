@@ -6,7 +6,7 @@ import mmap
 import signal
 import time
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +47,6 @@ class Worker:
 
     def __init__(self) -> None:
         self._evaluator: Evaluator | None = None
-        self._prefilter: Prefilter | None = None
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
@@ -80,7 +79,7 @@ class Worker:
 
     def screen(self, burst: Burst) -> Reply:
         """Prefilter a batch."""
-        return {"screened": self._prefiltering().screen(burst)}
+        return {"screened": self._prefilter.screen(burst)}
 
     def pin(self, case: Case) -> Reply:
         """Make all values of a case explicit."""
@@ -169,16 +168,14 @@ class Worker:
             )
         )
 
-    def _prefiltering(self) -> Prefilter:
-        """Return what screens bursts of the kernel that is open."""
+    @cached_property
+    def _prefilter(self) -> Prefilter:
+        """What screens bursts of the kernel that is open."""
         evaluator = self._need()
-        if self._prefilter is None:
-            setting = evaluator.setting
-            self._prefilter = Prefilter(
-                evaluator.kernel, setting.device, setting.classes
-            )
-            self._prefilter.on_run = lambda: evaluator.on_run()
-        return self._prefilter
+        setting = evaluator.setting
+        made = Prefilter(evaluator.kernel, setting.device, setting.classes)
+        made.on_run = lambda: evaluator.on_run()
+        return made
 
     def _need(self) -> Evaluator:
         if self._evaluator is None:

@@ -538,7 +538,7 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        self.scheduler.attribution(kernel, time.monotonic() - began)
+        kernel.seconds += time.monotonic() - began
         nothing = kernel.record.cases == before and this_round.found is None
         unknown = kernel.count(lambda state: state is not State.KNOWN)
         full = unknown >= FINDINGS_PER_KERNEL

@@ -374,10 +374,10 @@ class Record:
         cases, seconds = (sum(c[i] for c in counts) for i in (1, 2))
         return Tried(int(cases), len(times), times.count(1), seconds)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, times: int = 1) -> None:
         """Count something suspicious that violates nothing."""
         with self.lock:
-            self._notes[text] += 1
+            self._notes[text] += times
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""
