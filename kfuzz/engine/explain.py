@@ -226,7 +226,7 @@ def _aspects(
     strided = any(not d.spec().is_contiguous for d in case.destinations.values())
     within = [parsed(s.domain).interval for s in case.tensors.values()]
     ends = {end for i in within if i is not None for end in (i.low, i.high)} - {0.0}
-    scale = 2.0 ** -math.floor(math.log2(_greatest(case) or 1.0))
+    scale = -math.floor(math.log2(_greatest(case) or 1.0))
     others: tuple[_Aspect, ...] = (
         (
             Feature.NON_CONTIGUOUS, "with contiguous input",
@@ -256,7 +256,7 @@ def _aspects(
         (
             Feature.MAGNITUDE, "with the values scaled to about 1",
             lambda c: _magnitude(c) == _magnitude(case) != 0,
-            partial(_map_values, lambda n: n * scale),
+            partial(_map_values, lambda n: np.ldexp(n, scale)),
         ),
         (
             None, "with the usual bits of NaN",

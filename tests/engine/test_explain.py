@@ -60,6 +60,19 @@ def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
     assert "passes without infinities" in told.lines
 
 
+def test_the_least_subnormal_number_is_scaled_too() -> None:
+    """2^1074, by which it is about 1, is no float."""
+    least = TensorSpec((1,), ("N",), "float64", values=pack_bits([1], "float64"))
+    case = Case({"x": least})
+
+    def kernel(case: Case) -> Outcome:
+        return Outcome.FAILS if 0 < max(numbers(case.lead)) < 1 else Outcome.PASSES
+
+    told = explain(case, kernel, dtypes=("float64",), deadline=math.inf)
+    assert Feature.MAGNITUDE in told.features
+    assert "passes with the values scaled to about 1" in told.lines
+
+
 def test_a_square_is_no_tail() -> None:
     """A kernel that transposes where the weight is square, at its least size."""
     weight = pinned([0.0, 0.0, 1.0, 0.0], N=2, K=2)
