@@ -531,6 +531,8 @@ KNOWN: Final = 8
 STALE: Final = 8
 # Batches that end their child, or fail for an error of kfuzz's, after which it ends.
 FAILED: Final = 3
+# For which the members of a batch are called at least: most take milliseconds in all.
+LEAST_SECONDS: Final = 0.5
 _CUT_SHORT: Final = "not called: a batch of like cases took too long"
 # How what ends a child shows, a load beside a page that faults included.
 _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
@@ -655,7 +657,7 @@ class BatchRound:
         self.collect()
         if self.is_over():
             return
-        seconds = max(self._end - time.monotonic(), 0.0)
+        seconds = max(self._end - time.monotonic(), LEAST_SECONDS)
         members = min(batch.members, self.left)
         batch = replace(batch, members=members, seconds=seconds)
         with self._round.guarded():
