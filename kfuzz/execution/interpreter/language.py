@@ -129,29 +129,31 @@ class _Frontend:
         semantic, plans, tensor = self._semantic, self._plans, self._tl.tensor
 
         def stand_in(*operands: Any, **named: Any) -> Any:
-            named["_semantic"] = semantic
+            named.pop("_semantic", None)
             if self._planning:
-                return member(*operands, **named)
+                return member(*operands, **named, _semantic=semantic)
             key: list[Any] = [member]
             tensors: list[Any] = []
-            for x in (*operands, *named, *named.values()):
+            for x in (*operands, *named, *named.values()) if named else operands:
                 kind = x.__class__
                 if kind is tensor:
                     tensors.append(x)
                     key.append(x.type.name)
                 elif kind in _PLAIN:
                     key += kind, x
-                elif x is not semantic and not self._describe(x, key):
-                    return member(*operands, **named)
+                elif not self._describe(x, key):
+                    return member(*operands, **named, _semantic=semantic)
             handles = [x.handle for x in tensors]
-            places = [id(handle) for handle in handles]
-            if len(set(places)) < len(places):  # which operands are one
-                key += map(places.index, places)
+            if len(handles) > 1:
+                places = [id(handle) for handle in handles]
+                if len(set(places)) < len(places):  # which operands are one
+                    key += map(places.index, places)
             plan = plans.get(whole := tuple(key))
             if plan is None:
+                operation = partial(member, *operands, **named, _semantic=semantic)
                 if whole in plans:
-                    return member(*operands, **named)
-                return self._plan(whole, partial(member, *operands, **named), tensors)
+                    return operation()
+                return self._plan(whole, operation, tensors)
             for name, given, parts in plan.steps:
                 given = given.copy()
                 for place, number in parts:

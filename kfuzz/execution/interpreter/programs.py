@@ -213,9 +213,6 @@ class Programs(NDArrayOperatorsMixin):
     def __index__(self) -> int:
         return operator.index(self._common())
 
-    def __float__(self) -> float:
-        return float(self._common())
-
     def _common(self) -> Any:
         """Return the value of one program that is the value of all.
 
