@@ -90,7 +90,8 @@ def replay(
         option(
             "--sanitizer",
             "Run the script of one finding on a GPU with Triton's own "
-            "instrumentation: fpsan, gsan, consan or iisan. Needs Triton 3.8.",
+            "instrumentation (fpsan, gsan, consan, iisan; needs Triton 3.8), or under "
+            "racecheck of compute-sanitizer.",
             metavar="MODE",
         ),
     ] = "",
