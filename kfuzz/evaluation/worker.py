@@ -16,7 +16,7 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Signature
+from kfuzz.core.verdict import Kind, Signature
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
@@ -63,10 +63,17 @@ class Worker:
         finally:  # whatever else runs in this process meets none
             simulated.meet(False)
 
-    def judge(self, case: Case, depth: Depth, *, sizes: bool = True) -> Reply:
+    def judge(
+        self,
+        case: Case,
+        depth: Depth,
+        *,
+        sizes: bool = True,
+        sought: Kind | None = None,
+    ) -> Reply:
         """Run and judge a case; say whether its sizes may be why it fails."""
         evaluator = self._need()
-        evaluator.of_sizes = sizes
+        evaluator.of_sizes, evaluator.sought = sizes, sought
         report = evaluator.judge(case, depth)
         return {"report": report, "spent": evaluator.spent}
 

@@ -86,8 +86,9 @@ from kfuzz.engine.search.schedule import (
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import Runner, runner_of
-from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
+from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of, runs_on
 from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.wire import free_memory
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, imported_seconds, load_all
@@ -468,7 +469,10 @@ class Campaign:
                 return
             if self.shares_time():
                 free = kernel.runner.children.free // SHARING
-                kernel.sizes = [*kernel.sizes, *above(kernel.budget, free)]
+                free = free or (free_memory() or 0) // self.jobs
+                place = runs_on(kernel.loaded.kernel, self.backend.name)
+                largest = place.limits.largest
+                kernel.sizes = [*kernel.sizes, *above(kernel.budget, largest, free)]
         if self.proofs is not None and kernel is kernel.workers[0]:
             yield from self.proofs.examples(
                 kernel,

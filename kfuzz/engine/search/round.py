@@ -325,6 +325,8 @@ class Round:
             self._note_open_call(case, stopped.calling)
             raise
         self._kernel.longest = max(self._kernel.longest, runner.compiled)
+        if report.unsupported is not None:
+            self._kernel.given_up.add(case.structure)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         suspected = None if settled else self._suspected(report)
