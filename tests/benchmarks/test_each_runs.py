@@ -23,6 +23,7 @@ RUNS = {
     "real.run": "--seconds 5 --kernels liger_softmax",
     "planted_races": "--only shift_left rows_reversed_correct --seconds 20",
     "shadow_against_formulas": "--largest 2",
+    "public_kinds": "--only rms_trunc --seconds 5",
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read",

@@ -1,8 +1,9 @@
 """What the documents list is what the tree has."""
 
+import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -45,6 +46,21 @@ def test_a_folders_readme_names_its_files_and_no_others(folder: str) -> None:
     own = {path.stem for path in place.glob("*.py")} - {"__init__"}
     assert sorted(own - named) == []
     assert sorted(named - {path.stem for path in place.rglob("*.py")}) == []
+
+
+def _verbs(of: Any) -> list[Any]:
+    inner = [
+        verb for group in of.registered_groups for verb in _verbs(group.typer_instance)
+    ]
+    return inner + [command.callback for command in of.registered_commands]
+
+
+@pytest.mark.parametrize("verb", _verbs(app), ids=lambda verb: verb.__name__)
+def test_every_option_has_a_type(verb: Any) -> None:
+    # Releases of typer before 0.25 know no option of type Any and list no command then.
+    named = inspect.signature(verb).parameters
+    types = {k: v for k, v in get_type_hints(verb).items() if k in named}
+    assert [name for name, kind in types.items() if kind is Any] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)

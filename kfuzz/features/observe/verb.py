@@ -149,7 +149,7 @@ def sanitize(
     max_time: Annotated[
         str | None, shared("max-time", "End the program after this long.")
     ] = None,
-    report: Annotated[Any, shared("report")] = None,
+    report: Annotated[list[str] | None, shared("report")] = None,
     format: FormatOption = "text",
 ) -> int:
     """Run any program without a GPU, and check what its Triton kernels do.
@@ -173,7 +173,8 @@ def sanitize(
     if bindings is not None:
         require_writable(bindings, where="--bindings")
     known = {} if suppress is None else _suppressed(suppress)
-    files = ReportFiles(report or (), root=project_root())
+    reports: Any = report or ()  # read by the option's kind
+    files = ReportFiles(reports, root=project_root())
     command = [*(("-m", module) if module else ()), *given]
     said = shlex.join(["kfuzz", "sanitize", *command])
     folder = Path(tempfile.mkdtemp(prefix="kfuzz-sanitize-"))

@@ -36,26 +36,32 @@ HEADS: Final = (
 
 
 def searched(
-    names: list[str], seconds: float, options: argparse.Namespace, *, first: bool
+    targets: list[str],
+    seconds: float,
+    options: argparse.Namespace,
+    *,
+    seed: int,
+    first: bool,
 ) -> dict[str, Any]:
     """Return by name what a command's document says of kernels, with "after".
 
-    That is when the first finding was stored, in seconds from the first case on.
+    That is when the first finding was stored, in seconds from the first case on. Of
+    each finding "cause" is what its explanation says.
 
     Args:
-        names: of the kernels.
+        targets: the kernels.
         seconds: of the run.
-        options: of the command line.
+        options: of the command line: `device` and `jobs`.
+        seed: of the run.
         first: whether the first finding ends it.
     """
     with tempfile.TemporaryDirectory(prefix="kfuzz-late-") as folder:
         place = Path(folder)
         path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        command = [sys.executable, "-m", "kfuzz", "run"]
-        command += [f"{HERE / 'kernels.py'}::{name}" for name in names]
+        command = [sys.executable, "-m", "kfuzz", "run", *targets]
         command += ["--device", options.device, "--max-time", f"{seconds:g}s"]
-        command += ["--seed", str(options.seed), "--format", "json", "--quiet"]
+        command += ["--seed", str(seed), "--format", "json", "--quiet"]
         command += ["--corpus", str(place / "corpus")]
         command += ["--max-findings", "1"] if first else []
         command += ["--jobs", str(options.jobs)] if options.jobs else []
@@ -76,11 +82,13 @@ def searched(
         except ValueError:
             sys.exit((place / "err").read_text(errors="replace")[-2000:])
         start = said["startup_s"]
-        made = {k["kernel"].rpartition("::")[2]: k for k in said["kernels"]}
-        return {
-            name: {**made[name], "after": seen.get(name, took) - start}
-            for name in names
-        }
+        for kernel in said["kernels"]:
+            name = kernel["kernel"].rpartition("::")[2]
+            kernel["after"] = seen.get(name, took) - start
+            for finding in kernel["findings"]:
+                text = (Path(finding["path"]) / "finding.json").read_text()
+                finding["cause"] = (json.loads(text)["explanation"] or {}).get("lines")
+        return {k["kernel"].rpartition("::")[2]: k for k in said["kernels"]}
 
 
 def found(kernel: dict[str, Any]) -> dict[str, Any] | None:
@@ -127,7 +135,9 @@ def main() -> int:
     seconds = options.together or options.seconds
     said: dict[str, dict[str, Any]] = {}
     for group in [names] if options.together else [[name] for name in names]:
-        said |= searched(group, seconds, options, first=not options.together)
+        targets = [f"{HERE / 'kernels.py'}::{name}" for name in group]
+        first = not options.together
+        said |= searched(targets, seconds, options, seed=options.seed, first=first)
         for name in group:
             line = row(name, thresholds[name], said[name])
             print(f"| {' | '.join(line)} |", flush=True)
