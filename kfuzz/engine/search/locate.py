@@ -1,7 +1,7 @@
 """The line of source that a finding comes from, asked of a child of its own.
 
-Triton kernels alone are asked about, in Triton's interpreter: a finding of a GPU that
-does not show there has no line.
+It runs on the CPU, in Triton's interpreter: a finding of a GPU that does not show there
+has no line.
 """
 
 import time

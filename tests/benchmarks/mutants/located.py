@@ -175,7 +175,9 @@ def rows_of(mutant: Mutant, options: argparse.Namespace) -> Iterator[Row | None]
     made = Locating(evaluator, failure.signature(name), file.parent)
     line = made.line([case, first, *cases], time.monotonic() + options.limit)
     row.seconds = time.process_time() - began
-    row.lines, row.tried = made.lines, made.tried
+    named = [line] if line else []
+    likely = [edit.line for edit in (*named, *made.fixes, *(e for _, e in made.nearly))]
+    row.lines, row.tried = list(dict.fromkeys(likely)), made.tried
     row.run = sum(len(code.lines) for code in made.codes)
     if line is not None:
         row.certain, row.evidence = line.certain, line.evidence
