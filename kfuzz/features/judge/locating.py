@@ -10,7 +10,6 @@ import inspect
 import json
 import math
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -95,8 +94,11 @@ class Steered(Candidate):
     def _list(self, minimum: Sequence[Tensor]) -> None:
         """Have a fresh child name its changes, which are those of the one before."""
         called = self.sandbox.call([*minimum, self._number(self.listing)])
-        told = called.returned.value if called.returned else None
-        made = _read(told, len(Path(self.file).read_text("utf-8").splitlines()))
+        if called.returned is None:
+            return
+        made = _read(
+            called.returned.value, len(Path(self.file).read_text("utf-8").splitlines())
+        )
         if self.told not in (None, made):
             raise HarnessError("its processes name different changes")
         self.told = made
@@ -163,6 +165,8 @@ class _LocatingApart(Locating):
     def _opened(self, minimum: Case) -> str:
         self._cases.first(minimum)
         told = self._candidate.told
+        if told is None:
+            return "it was not called in Triton's interpreter in time"
         return "" if told else "it runs no Triton kernel whose source is at hand"
 
     def _changes(self, *, of_memory: bool) -> Sequence[Change]:
@@ -174,7 +178,7 @@ class _LocatingApart(Locating):
 
 
 def located(
-    finding: Finding, loaded: "JudgedKernel", root: Path, seconds: float
+    finding: Finding, loaded: "JudgedKernel", root: Path, end: float
 ) -> Located:
     """Return the line that a finding of a candidate comes from, or why there is none.
 
@@ -182,9 +186,9 @@ def located(
         finding: the finding.
         loaded: the candidate, as `Steered`, in Triton's interpreter.
         root: the project.
-        seconds: how long that may take.
+        end: `time.monotonic()` at which to stop.
     """
-    end, judged = time.monotonic() + seconds, loaded.judged
+    judged = loaded.judged
     candidate, reference = judged.candidate, judged.reference
     assert isinstance(candidate, Steered)
     if finding.signature.kind in OF_MEMORY:

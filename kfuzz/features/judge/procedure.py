@@ -36,7 +36,7 @@ from kfuzz.engine.workers.runner import Runner, is_hang
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.locating import Overdue, limited
 from kfuzz.evaluation.probes.calls import is_due
-from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.execution.device.backends import BACKENDS, DeviceBackend, resolve
 from kfuzz.features.judge.candidate import (
     ENDS,
     EVALUATION,
@@ -206,23 +206,29 @@ def judged_again(finding: Finding, config: ReplayConfig) -> JudgedKernel:
         KfuzzError: if a file is gone, the problem decides nothing any more, or the
             candidate cannot be built.
     """
-    target = finding.target
     backend, devices = resolve(config.device or finding.device)
     reference, candidate = _files(finding, config)
-    problem = open_problem(reference, devices[0], backend)
-    if problem.audit.faults or problem.reference is None:
-        raise KfuzzError(
-            f"the reference decides nothing: {problem.audit.faults[0]}",
-            where=target.reference,
-        )
     made = loaded_candidate(
-        problem.reference, candidate, finding.declaration,
+        _deciding(reference, backend, devices[0]), candidate, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
         limits=Limits(), corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
     return made
+
+
+def _deciding(path: Path, backend: DeviceBackend, device: str) -> Reference:
+    """Return a reference that decides something.
+
+    Raises:
+        KfuzzError: if it decides nothing any more.
+    """
+    problem = open_problem(path, device, backend)
+    if problem.audit.faults or problem.reference is None:
+        what = f"the reference decides nothing: {problem.audit.faults[0]}"
+        raise KfuzzError(what, where=str(path))
+    return problem.reference
 
 
 def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
@@ -679,6 +685,7 @@ class Judging:
         *,
         opened: Callable[..., Candidate] | None = None,
         problem: PosedProblem | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         """Take what is asked.
 
@@ -687,6 +694,7 @@ class Judging:
             opened: starts the candidate; in a child of its own by default, which gets
                 ready while the reference is opened.
             problem: the reference, where it was opened before on this device.
+            hidden: what candidates must not read besides, where `opened` is given.
         """
         self._config = config
         self._start = config.started or time.monotonic()
@@ -695,7 +703,7 @@ class Judging:
         device = self._device if self._backend.has.native else self._backend.name
         self._zygote = None if opened else zygote_for(device)
         self._opened = opened or partial(Candidate, zygote=self._zygote)
-        self._problem = problem
+        self._problem, self._hidden = problem, hidden
         self._judged: Judged | None = None
         self._containment = Containment(())
         self._finished: KernelFinished | None = None
@@ -786,14 +794,14 @@ class Judging:
             loaded.judged.candidate.close()
             backend.close()
         if config.explain and (found := self._first()) and not stop.is_set():
-            self._locate(found, reference, claims, math.inf if limit is None else
-                         started + limit)  # fmt: skip
+            left = SECONDS if limit is None else started + limit - time.monotonic()
+            self._locate(found, reference, claims, min(left, SECONDS))
 
     def _locate(
-        self, found: Finding, reference: Reference, claims: Declaration, end: float
+        self, found: Finding, reference: Reference, claims: Declaration, seconds: float
     ) -> None:
         """Name the line of what the verdict rests on, where that is found in time."""
-        config, seconds = self._config, min(end - time.monotonic(), SECONDS)
+        config, end = self._config, time.monotonic() + seconds
         plain = replace(found, target=replace(found.target, reference=""))
         self._no_line = unfit(plain)
         if not self._no_line and seconds < _LEAST_LOCATING:
@@ -804,17 +812,14 @@ class Judging:
             backend, devices = resolve(INTERPRET)
             if not self._backend.has.on_host:
                 path = config.reference.resolve()
-                problem = open_problem(path, devices[0], backend)
-                assert problem.reference is not None
-                reference = problem.reference
-            own = self._zygote if self._backend is backend else None
+                reference = _deciding(path, backend, devices[0])
             loaded = loaded_candidate(
                 reference, config.candidate, claims, name=found.signature.kernel,
                 root=config.root, backend=backend.name, limits=LIMITS,
-                corpus=config.corpus, opened=partial(Steered, zygote=own),
+                corpus=config.corpus, opened=self._steered,
             )  # fmt: skip
             loaded.judged.benchmarked_only = config.benchmarked_only
-            line, _, self._no_line = located(found, loaded, config.root, seconds)
+            line, _, self._no_line = located(found, loaded, config.root, end)
         except KfuzzError as error:
             self._no_line = str(error)
             return
@@ -823,6 +828,9 @@ class Judging:
             every = self._finished.findings
             every = tuple(replace(f, line=line) if f is found else f for f in every)
             self._finished = replace(self._finished, findings=every)
+
+    def _steered(self, *given: Any, hidden: Sequence[Path], **more: Any) -> Steered:
+        return Steered(*given, hidden=[*hidden, *self._hidden], **more)
 
     def _first(self) -> Finding | None:
         """Return the finding that the verdict rests on, None where it rests on none."""
