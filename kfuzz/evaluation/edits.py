@@ -21,7 +21,9 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 # Packages whose functions are nobody's kernel.
-_FOREIGN: Final = sys.stdlib_module_names | {"kfuzz", "numpy", "torch", "triton"}
+_FOREIGN = sys.stdlib_module_names | {
+    "hypothesis", "kfuzz", "numpy", "packaging", "torch", "triton"
+}  # fmt: skip
 # What holds functions: Triton's kernels, their tuners, classes of autograd.
 _HOLDING: Final = ("fn", "__wrapped__", "__func__", "func", "function")
 _MOST_FUNCTIONS: Final = 64
