@@ -79,7 +79,7 @@ _OF_HOST: Final = frozenset(
         "stride", "size", "numel", "dim", "cdiv", "next_power_of_2", "contiguous",
         "reshape", "view", "transpose", "permute", "to", "float", "half", "max", "min",
         "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "new_empty",
-        "new_zeros", "range", "len", "t", "setdefault", "globals", "Size",
+        "new_zeros", "range", "len", "t", "setdefault", "globals", "Size", "apply",
         "ValueError", "RuntimeError", "IndexError", "TypeError",
     }
 )  # fmt: skip
@@ -700,11 +700,12 @@ class _Sites:
                 prior = self._prior.get(self.kind(node).upper(), 0.0)
                 if _called(node) in ("tl.load", "tl.store"):
                     prior = self._prior.get("MASK", 0.0)
-                if not self._kernel and any(map(_computes, (node, *above[:-1]))):
-                    prior = _COMPUTING
+                computes = not self._kernel and any(map(_computes, (node, *above)))
                 for text, cost, *spot in self._changes(node, above):
                     if text and text != _text(node):
                         cost += prior
+                        if computes:
+                            cost = max(cost, _COMPUTING + cost / 10)
                         yield Edit(self._code, parent, place, node, text, cost, *spot)
             for inner, value in ast.iter_fields(node):
                 if self._is_fixed(node, inner, value):
@@ -759,20 +760,17 @@ class _Sites:
 
     def _is_free(self, node: ast.AST, above: tuple[ast.AST, ...]) -> bool:
         """Whether nothing but arithmetic and launches follow from a host's node."""
-        outer = next((a for a in above if isinstance(a, ast.Call)), None)
+        outer = [a for a in above if isinstance(a, ast.Call)]
         if isinstance(node, ast.stmt):
             return False
-        if (
-            outer is not None
-            and isinstance(outer.func, ast.Subscript)
-            and isinstance(node, ast.Constant)
-        ):
+        launched = bool(outer) and isinstance(outer[0].func, ast.Subscript)
+        if launched and isinstance(node, ast.Constant):
             return False  # a block's size: other tiles hide a fault
         branches = [a for a in above if isinstance(a, ast.If | ast.While | ast.IfExp)]
         calls = [c for branch in branches for c in ast.walk(branch)]
-        return all(map(self._is_harmless, (node, outer, *calls)))
+        return all(map(self._is_harmless, (node, *outer, *calls)))
 
-    def _is_harmless(self, node: ast.AST | None) -> bool:
+    def _is_harmless(self, node: ast.AST) -> bool:
         """Whether a node is no call of a function that may do anything."""
         if not isinstance(node, ast.Call) or isinstance(node.func, ast.Subscript):
             return True
