@@ -1,5 +1,6 @@
 """Limits of a search: how long, how many cases, how large the inputs, how deep."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -109,6 +110,7 @@ class Burst:
         planted: arguments in which some members have special values planted, in
             place of the case's own plants, which every member has elsewhere.
         finite: whether NaN and infinities are never planted.
+        seconds: for which members are called, from the end of the first call on.
     """
 
     case: Case
@@ -116,6 +118,7 @@ class Burst:
     families: tuple[Mapping[str, str], ...] = ()
     planted: tuple[str, ...] = ()
     finite: bool = False
+    seconds: float = math.inf
 
     def group(self, member: int) -> int:
         """Return the group of a member, 0 to len(families)."""
@@ -143,6 +146,7 @@ class Screened:
     Attributes:
         passed: members in which nothing was seen.
         suspects: the others, in order.
+        dropped: members for which there was no time.
         conforms: per contract class, how many of the passed it says to conform.
         undecided: per contract class, how many of the passed it could not decide.
         ratio: largest |error| / tolerance of a passed member.
@@ -157,6 +161,7 @@ class Screened:
 
     passed: int = 0
     suspects: tuple[Suspect, ...] = ()
+    dropped: int = 0
     conforms: Mapping[str, int] = field(default_factory=dict)
     undecided: Mapping[str, int] = field(default_factory=dict)
     ratio: float = 0.0

@@ -253,11 +253,14 @@ def process(
     runner.hanging = hangs
     if is_beside_page(finding):
         runner.fault = first.failure
+    if finding.signature.kind in BEYOND_BASE:
+        runner.sought = finding.signature.kind
     try:
         return _minimise(runner, finding, first, deadline, stopped, save)
     finally:
         runner.hanging = False
         runner.fault = None
+        runner.sought = None
 
 
 def _confirmed(

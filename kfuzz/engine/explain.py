@@ -8,7 +8,6 @@ where it and its rivals differ.
 """
 
 import math
-import random
 import re
 import time
 from collections.abc import (
@@ -26,12 +25,15 @@ from itertools import combinations, permutations, product
 from operator import eq, gt, le, lt, ne
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.finding import Explanation, Finding, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, Scalar, TensorSpec, parsed
 from kfuzz.core.verdict import Feature
-from kfuzz.engine.reduce import filled, kept, numbers, recast
+from kfuzz.engine.reduce import Change, filled, kept, numbers, recast
 
 
 class Outcome(StrEnum):
@@ -63,8 +65,8 @@ CLASS_OF: Final = {
     "float8_e4m3fn": Feature.EIGHT_BIT,
 }
 
-_Change = Callable[[float], float]
-_Test = Callable[[float], bool]
+_Numbers = NDArray[np.float64]
+_Test = Callable[[_Numbers], NDArray[np.bool_]]
 # Something that a case may have: the feature, None for one that no bucket has; what is
 # done without it, in words; whether a case has it; the case without it, None if there
 # is none. It is necessary if the minimum passes without it and all that fail have it.
@@ -223,7 +225,7 @@ def _aspects(
         if CLASS_OF[dtype] is not mine:
             yield (
                 mine, f"in {dtype}", lambda c: CLASS_OF[c.data.dtype] is mine,
-                partial(_map_values, float, dtype=dtype),
+                partial(_map_values, _unchanged, dtype=dtype),
             )  # fmt: skip
     yield from (_of_scalar(n, value) for n, every in scalars.items() for value in every)
     strided = any(not d.spec().is_contiguous for d in case.destinations.values())
@@ -252,7 +254,10 @@ def _aspects(
             lambda c: 0 in c.dims.values(), _extended,
         ),
         *(_of_values(*each) for each in _VALUES),
-        _of_values(None, "without the ends of intervals", ends.__contains__, _half),
+        _of_values(
+            None, "without the ends of intervals",
+            lambda n: np.isin(n, list(ends)), lambda n: n / 2,
+        ),
         (
             Feature.MAGNITUDE, "with the values scaled to about 1",
             lambda c: _magnitude(c) == _magnitude(case) != 0,
@@ -260,8 +265,8 @@ def _aspects(
         ),
         (
             None, "with the usual bits of NaN",
-            lambda c: _map_values(float, c) not in (c, None),
-            partial(_map_values, float),
+            lambda c: _map_values(_unchanged, c) not in (c, None),
+            partial(_map_values, _unchanged),
         ),
     )  # fmt: skip
     yield from others
@@ -279,12 +284,12 @@ def _of_scalar(name: str, value: Scalar) -> _Aspect:
 
 
 def _of_values(
-    feature: Feature | None, what: str, test: _Test, ordinary: _Change
+    feature: Feature | None, what: str, test: _Test, ordinary: Change
 ) -> _Aspect:
     def without(case: Case) -> Case | None:
-        return _map_values(lambda n: ordinary(n) if test(n) else n, case)
+        return _map_values(lambda n: np.where(test(n), ordinary(n), n), case)
 
-    return feature, what, lambda c: any(map(test, _values(c))), without
+    return feature, what, lambda c: bool(test(_values(c)).any()), without
 
 
 def _extended(case: Case) -> Case:
@@ -293,32 +298,33 @@ def _extended(case: Case) -> Case:
     return case
 
 
-def _half(n: float) -> float:
-    return n / 2
+def _unchanged(n: _Numbers) -> _Numbers:
+    return n
 
 
 # Kinds of values, how to know them, and what is put in their place. The sign of an
 # infinity is kept: of a mask's -Inf only a number below the others is like it.
-_VALUES: Final[tuple[tuple[Feature | None, str, _Test, _Change], ...]] = (
-    (Feature.NAN, "without NaN", math.isnan, lambda n: 1.0),
-    (Feature.INF, "without infinities", math.isinf, lambda n: math.copysign(1.0, n)),
+_VALUES: Final[tuple[tuple[Feature | None, str, _Test, Change], ...]] = (
+    (Feature.NAN, "without NaN", np.isnan, np.ones_like),
+    (Feature.INF, "without infinities", np.isinf, np.sign),
     (
         Feature.SUBNORMAL, "without tiny values",
-        lambda n: 0 < abs(n) < 2.0**-126, lambda n: 0.0,
+        lambda n: (abs(n) > 0) & (abs(n) < 2.0**-126), np.zeros_like,
     ),
-    (None, "without zeros", lambda n: n == 0, lambda n: 1.0),
-    (None, "without negative numbers", lambda n: -math.inf < n < 0, abs),
+    (None, "without zeros", lambda n: n == 0, np.ones_like),
+    (None, "without negative numbers", lambda n: (n < 0) & np.isfinite(n), np.abs),
 )  # fmt: skip
 
 
-def _values(case: Case) -> list[float]:
+def _values(case: Case) -> _Numbers:
     """Return all floats of a case."""
     specs = [s for s in case.tensors.values() if _is_float(s) and s.values is not None]
-    return [n for s in specs for n in numbers(s)]
+    return np.concatenate([np.empty(0), *map(numbers, specs)])
 
 
 def _greatest(case: Case) -> float:
-    return max((abs(n) for n in _values(case) if math.isfinite(n)), default=0.0)
+    values = _values(case)
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _magnitude(case: Case) -> int:
@@ -337,11 +343,11 @@ def _is_float(spec: TensorSpec) -> bool:
     return DTYPES[spec.dtype].kind == "float"
 
 
-def _map_values(change: _Change, case: Case, dtype: str = "") -> Case | None:
-    """Return the case with every float changed; None if one is not held.
+def _map_values(change: Change, case: Case, dtype: str = "") -> Case | None:
+    """Return the case with its floats changed; None if one is not held.
 
     Args:
-        change: what becomes of a value.
+        change: what becomes of the values.
         case: the case, pinned.
         dtype: another data type for them, "" for their own.
     """
@@ -357,21 +363,21 @@ def _map_values(change: _Change, case: Case, dtype: str = "") -> Case | None:
 
 
 # Of magnitude 1 to 2, of both signs, in no order; eight bits hold them.
-_NUMBERS: Final = (1.0, -1.25, 1.5, -1.75, -1.0, 1.25, -1.5, 1.75)
+_NUMBERS: Final = np.array((1.0, -1.25, 1.5, -1.75, -1.0, 1.25, -1.5, 1.75))
 
 
-def with_ordinary_numbers(case: Case) -> Iterator[Case]:
+def with_ordinary_numbers(case: Case, samples: int = 1) -> Iterator[Case]:
     """Yield the case with ones for what is not finite, then new numbers for all.
 
-    Of these some are negative and all short, then none is either.
+    Of these some are negative and all short, then none is either, `samples` times.
     """
-    chance = random.Random(0)
+    chance = np.random.default_rng(0)
     floats = [DTYPES[s.dtype] for s in case.tensors.values() if _is_float(s)]
     steps = 1 << min((d.mantissa_bits for d in floats), default=0)
-    changes: tuple[_Change, ...] = (
-        lambda n: n if math.isfinite(n) else math.copysign(1.0, n),
-        lambda n: chance.choice(_NUMBERS),
-        lambda n: 1 + chance.randrange(steps) / steps,
+    changes: tuple[Change, ...] = (
+        lambda n: np.where(np.isfinite(n), n, np.copysign(1.0, n)),
+        lambda n: chance.choice(_NUMBERS, n.shape),
+        *[lambda n: 1 + chance.integers(steps, size=n.shape) / steps] * samples,
     )
     yield from filter(None, (_map_values(change, case) for change in changes))
 
@@ -634,7 +640,7 @@ def _sized(case: Case, sizes: Mapping[str, int]) -> Case:
     extended = _each(case, strides=None, offset=0)
     for axis, size in sizes.items():
         n = case.dims[axis]
-        extended = kept(extended, axis, [(i - size) % n for i in range(size)])
+        extended = kept(extended, axis, np.arange(-size, 0) % n)
     return extended
 
 

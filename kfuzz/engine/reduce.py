@@ -1,12 +1,16 @@
 """The state of one reduction: the smallest failing case so far, and what was tried."""
 
+import hashlib
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations, compress, count, pairwise
-from typing import Final
+from itertools import combinations, pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import (
@@ -14,11 +18,8 @@ from kfuzz.core.dtypes import (
     bits_to_number,
     canonical_nan,
     number_to_bits,
-    pack_bits,
-    unpack_bits,
-    unpack_numbers,
 )
-from kfuzz.core.finding import Reduction, case_key, short_hash
+from kfuzz.core.finding import Reduction, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
 from kfuzz.core.value_families.table import TILES
 
@@ -115,8 +116,11 @@ class Descent:
         self._ended[what] = high
 
 
-def _digest(case: Case) -> str:
-    return short_hash(case_key(case))
+def _digest(case: Case) -> bytes:
+    values = [spec.values or b"" for spec in case.tensors.values()]
+    bare = [(n, replace(s, values=None)) for n, s in case.tensors.items()]
+    text = case_key(replace(case, tensors=dict(bare)))
+    return hashlib.sha256(b"".join([text.encode(), *values])).digest()
 
 
 # Passes of the reducer over values: whole tensors, runs, then single elements.
@@ -129,28 +133,34 @@ SINGLES: Final = 128
 NEEDED_BLOCKS: Final = 32
 
 
+Places = NDArray[np.intp]
+"""Indices: of elements in C order, or along a dimension, ascending."""
+
+
 def simplify_values(descent: Descent) -> None:
     """Simplify the values of each tensor, whole blocks before single ones."""
     for name, spec in descent.best.tensors.items():
         descent.take_first(_uniform(descent.best, name))
         for value in (0.0, 1.0):
-            special = [n - n != 0.0 for n in numbers(descent.best.tensors[name])]
+            special = ~np.isfinite(numbers(descent.best.tensors[name]))
             bits = number_to_bits(value, spec.dtype)
-            _set_blocks(descent, name, compress(count(), special), bits)
-        _set_blocks(
-            descent, name, compress(count(), patterns_of(descent.best, name)), 0
-        )
-        if sum(map(bool, patterns_of(descent.best, name))) <= SINGLES:
+            _set_blocks(descent, name, np.flatnonzero(special), bits)
+        _set_blocks(descent, name, _not_zero(descent.best, name), 0)
+        if len(_not_zero(descent.best, name)) <= SINGLES:
             _simplify_singles(descent, name)
 
 
-def _set_blocks(descent: Descent, name: str, places: Iterable[int], bits: int) -> None:
+def _not_zero(case: Case, name: str) -> Places:
+    return np.flatnonzero(patterns(case.tensors[name]))
+
+
+def _set_blocks(descent: Descent, name: str, places: Places, bits: int) -> None:
     """Set elements to one value: all, halves of what is needed otherwise, and so on.
 
     Delta debugging: where one element is needed it takes a logarithm of runs.
     """
-    blocks = [list(places)]
-    while blocks := [block for block in blocks if block]:
+    blocks = [places]
+    while blocks := [block for block in blocks if len(block)]:
         needed = [
             b for b in blocks if not descent.take(_set(descent.best, name, b, bits))
         ]
@@ -164,20 +174,22 @@ def _set_blocks(descent: Descent, name: str, places: Iterable[int], bits: int) -
         ]
 
 
-def _set(case: Case, name: str, places: Iterable[int], bits: int) -> Case:
+def _set(case: Case, name: str, places: Places | slice, bits: int) -> Case:
     """Return the case with one value, given by its bits, at some places of a tensor."""
-    spec, patterns = case.tensors[name], patterns_of(case, name)
-    for i in places:
-        patterns[i] = bits
-    made = replace(spec, values=pack_bits(patterns, spec.dtype))
-    return case.with_tensor(name, made)
-
-
-def patterns_of(case: Case, name: str) -> list[int]:
-    """Return the bits of one tensor's elements."""
     spec = case.tensors[name]
+    made = patterns(spec).copy()
+    made[places] = bits
+    return case.with_tensor(name, replace(spec, values=made.tobytes()))
+
+
+def patterns(spec: TensorSpec) -> NDArray[Any]:
+    """Return the bits of the pinned elements of a tensor, in C order; read-only."""
     assert spec.values is not None
-    return unpack_bits(spec.values, spec.dtype)
+    return np.frombuffer(spec.values, _words(spec.dtype))
+
+
+def _words(dtype: str) -> str:
+    return f"<u{DTYPES[dtype].itemsize}"
 
 
 def _uniform(case: Case, name: str) -> Iterator[Case]:
@@ -185,60 +197,83 @@ def _uniform(case: Case, name: str) -> Iterator[Case]:
     spec = case.tensors[name]
     for value in (0.0, 1.0, -1.0):
         unsigned = DTYPES[spec.dtype].kind in ("bool", "uint")
-        simpler = any(complexity(n) > complexity(value) for n in numbers(spec))
+        values = np.unique(numbers(spec)).tolist()
+        simpler = any(complexity(n) > complexity(value) for n in values)
         if simpler and not (value < 0 and unsigned):
-            bits = number_to_bits(value, spec.dtype)
-            yield _set(case, name, range(spec.numel), bits)
+            yield _set(case, name, slice(None), number_to_bits(value, spec.dtype))
 
 
 def _simplify_singles(descent: Descent, name: str) -> None:
     """Replace single values by simpler ones, equal values together first."""
-    groups: dict[int, list[int]] = {}
-    for i, pattern in enumerate(patterns_of(descent.best, name)):
-        if pattern:
-            groups.setdefault(pattern, []).append(i)
-    items: list[list[int]] = []
-    for places in groups.values():
+    every = patterns(descent.best.tensors[name])
+    items: list[Places] = []
+    for pattern in dict.fromkeys(every[np.flatnonzero(every)].tolist()):
+        places = np.flatnonzero(every == pattern)
         items.append(places)
-        items += [[i] for i in places] if len(places) > 1 else []
+        items += np.split(places, len(places)) if len(places) > 1 else []
     for places in items:
         descent.take_first(_simpler(descent.best, name, places))
 
 
-def _simpler(case: Case, name: str, places: list[int]) -> Iterator[Case]:
+def _simpler(case: Case, name: str, places: Places) -> Iterator[Case]:
     """Yield the case with equal elements replaced by a simpler value."""
     spec = case.tensors[name]
-    pattern = patterns_of(case, name)[places[0]]
-    value = float(bits_to_number(pattern, spec.dtype))
+    value = float(bits_to_number(int(patterns(spec)[places[0]]), spec.dtype))
     for simpler in simpler_values(value, spec.dtype):
         yield _set(case, name, places, simpler)
 
 
-def numbers(spec: TensorSpec) -> list[float]:
-    """Return the pinned values of a tensor as Python floats, in C order."""
-    assert spec.values is not None
-    return unpack_numbers(spec.values, spec.dtype)
+# What numpy has as floats of its own.
+_NATIVE: Final = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
+
+
+def numbers(spec: TensorSpec) -> NDArray[np.float64]:
+    """Return the pinned values of a tensor as floats, in C order."""
+    every = patterns(spec)
+    if native := _NATIVE.get(spec.dtype):
+        with np.errstate(invalid="ignore"):  # NaN that signals
+            return every.view(native).astype(np.float64)
+    return _mapped(every, lambda bits: float(bits_to_number(bits, spec.dtype)), "<f8")
+
+
+def _mapped(every: NDArray[Any], of: Callable[[int], Any], dtype: str) -> NDArray[Any]:
+    """Return what a function makes of each of some bits, asked once for equal ones."""
+    distinct, where = np.unique(every, return_inverse=True)
+    return np.array([of(bits) for bits in distinct.tolist()], dtype)[where]
+
+
+Change = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""What becomes of values."""
 
 
 def recast(
-    spec: TensorSpec, dtype: str, change: Callable[[float], float] = lambda n: n
+    spec: TensorSpec, dtype: str, change: Change = lambda n: n
 ) -> TensorSpec | None:
-    """Return a tensor with each value changed, in a dtype; None if it holds one not.
+    """Return a tensor with its values changed, in a dtype; None if it holds one not.
 
     Args:
         spec: pinned floats.
         dtype: of the result.
-        change: what becomes of a value.
+        change: what becomes of the values.
     """
-    try:
-        patterns = [
-            canonical_nan(dtype) if math.isnan(n) and dtype != spec.dtype
-            else number_to_bits(change(n), dtype)
-            for n in numbers(spec)
-        ]  # fmt: skip
-    except (ValueError, OverflowError):
-        return None
-    return replace(spec, dtype=dtype, values=pack_bits(patterns, dtype))
+    wanted = change(numbers(spec))
+    if native := _NATIVE.get(dtype):
+        with np.errstate(over="ignore", under="ignore"):
+            made = wanted.astype(native)
+        if not np.array_equal(made.astype(np.float64), wanted, equal_nan=True):
+            return None
+        bits = made.view(_words(dtype))
+        bits[np.isnan(wanted)] = canonical_nan(dtype)
+    else:
+        try:
+            bits = _mapped(
+                wanted.view("<u8"),
+                lambda n: number_to_bits(bits_to_number(n, "float64"), dtype),
+                _words(dtype),
+            )
+        except (ValueError, OverflowError):
+            return None
+    return replace(spec, dtype=dtype, values=bits.tobytes())
 
 
 def simpler_values(value: float, dtype: str) -> Iterator[int]:
@@ -315,15 +350,20 @@ def filled(case: Case, axis: str) -> Case:
     return replace(case, tensors=tensors)
 
 
-def kept(case: Case, axis: str, indices: Sequence[int]) -> Case:
+def kept(case: Case, axis: str, indices: range | Places) -> Case:
     """Return the case with only some indices of one named dimension.
 
     Tensors that hold indices into it are renumbered, see `renumbered`.
+
+    Args:
+        case: pinned.
+        axis: the dimension.
+        indices: a range of step 1, or any.
     """
     tensors = {}
     for name, spec in case.tensors.items():
         if spec.below == axis:
-            spec = renumbered(spec, case.dims[axis], indices)
+            spec = renumbered(spec, case.dims[axis], np.asarray(indices))
         if axis not in spec.axes:
             tensors[name] = spec
             continue
@@ -332,12 +372,18 @@ def kept(case: Case, axis: str, indices: Sequence[int]) -> Case:
         strides = None
         if spec.strides is not None and not spec.is_contiguous:
             strides = spec.strides
-        values = _kept_bytes(spec, at, indices)
-        tensors[name] = replace(spec, shape=shape, values=values, strides=strides)
+        which: slice | Places = (
+            slice(indices.start, indices.stop)  # copied at once
+            if isinstance(indices, range) else indices
+        )  # fmt: skip
+        values = patterns(spec).reshape(spec.shape)[(slice(None),) * at + (which,)]
+        tensors[name] = replace(
+            spec, shape=shape, values=values.tobytes(), strides=strides
+        )
     return replace(case, tensors=tensors)
 
 
-def renumbered(spec: TensorSpec, bound: int, kept: Sequence[int]) -> TensorSpec:
+def renumbered(spec: TensorSpec, bound: int, kept: Places) -> TensorSpec:
     """Return indices below `bound` as what they are among those kept.
 
     One that is kept becomes its place there, another one is taken modulo their
@@ -349,40 +395,19 @@ def renumbered(spec: TensorSpec, bound: int, kept: Sequence[int]) -> TensorSpec:
         bound: how many there were.
         kept: which of them are left, ascending; at least one.
     """
-    assert spec.values is not None
-    places = {old: new for new, old in enumerate(kept)}
+    places = {old: new for new, old in enumerate(kept.tolist())}
     size = len(kept)
 
-    def moved(value: int) -> int:
+    def moved(bits: int) -> int:
+        value = int(bits_to_number(bits, spec.dtype))
         if 0 <= value < bound:
-            return places.get(value, value % max(size, 1))
-        return value - bound + size if bound <= value <= bound + 1 else value
+            value = places.get(value, value % max(size, 1))
+        elif bound <= value <= bound + 1:
+            value += size - bound
+        return number_to_bits(value, spec.dtype)
 
-    patterns = unpack_bits(spec.values, spec.dtype)
-    new = {
-        bits: number_to_bits(moved(int(bits_to_number(bits, spec.dtype))), spec.dtype)
-        for bits in set(patterns)
-    }
-    data = pack_bits([new[bits] for bits in patterns], spec.dtype)
-    return replace(spec, values=data)
-
-
-def _kept_bytes(spec: TensorSpec, at: int, indices: Sequence[int]) -> bytes:
-    assert spec.values is not None
-    inner = DTYPES[spec.dtype].itemsize * math.prod(spec.shape[at + 1 :])
-    outer = math.prod(spec.shape[:at])
-    row = spec.shape[at] * inner
-    data = spec.values
-    runs = [indices]
-    if not isinstance(indices, range):
-        breaks = (i for i, (k, n) in enumerate(pairwise(indices), 1) if n != k + 1)
-        runs = [indices[i:j] for i, j in pairwise((0, *breaks, len(indices)))]
-    return b"".join(
-        data[i * row + run[0] * inner : i * row + (run[-1] + 1) * inner]
-        for i in range(outer)
-        for run in runs
-        if run
-    )
+    data = _mapped(patterns(spec), moved, _words(spec.dtype))
+    return replace(spec, values=data.tobytes())
 
 
 def without_axis(case: Case, axis: str) -> Case | None:
@@ -529,8 +554,8 @@ def _delete_blocks(descent: Descent, axis: str) -> None:
         starts = range(0, size, block)
         for start in reversed(starts):  # what lies before keeps its place
             n = descent.best.dims[axis]
-            rest = [*range(start), *range(start + block, n)]
-            descent.take(kept(descent.best, axis, rest) if rest else None)
+            rest = np.delete(np.arange(n), slice(start, start + block))
+            descent.take(kept(descent.best, axis, rest) if len(rest) else None)
         if descent.best.dims[axis] == size and len(starts) >= NEEDED_RUNS:
             return
         block //= 2
@@ -597,11 +622,10 @@ def _outstanding(case: Case, axis: str) -> list[int]:
         inner = math.prod(spec.shape[spec.axes.index(axis) + 1 :])
         size = spec.shape[spec.axes.index(axis)]
         values = numbers(spec)
-        special = next((i for i, n in enumerate(values) if n - n != 0.0), None)
-        finite = [abs(n) if n - n == 0.0 else 0.0 for n in values]
-        for place in (special, finite.index(max(finite))):
-            if place is not None:
-                found.append(place // inner % size)
+        finite = np.isfinite(values)
+        special = np.flatnonzero(~finite)[:1]
+        greatest = np.argmax(np.where(finite, np.abs(values), 0.0))
+        found += [int(i) // inner % size for i in (*special, greatest)]
     return list(dict.fromkeys(found))
 
 
@@ -690,9 +714,9 @@ def _lower_indices(descent: Descent) -> None:
     for name, spec in descent.best.tensors.items():
         if spec.below:
             bound = descent.best.bound(spec)
-            above = (n > bound for n in numbers(spec))
+            above = np.flatnonzero(numbers(spec) > bound)
             bits = number_to_bits(bound, spec.dtype)
-            descent.take(_set(descent.best, name, compress(count(), above), bits))
+            descent.take(_set(descent.best, name, above, bits))
 
 
 def _drop_axes(descent: Descent) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -120,9 +121,9 @@ class _Replays:
         self._config, self._stop = config, Halt(stop, config.until)
         self._loaded = loaded
         self._corpus = Corpus(config.corpus)
+        self._marks = cache(self._corpus.marks)
         self._leased = leased
         self._backends = {} if leased is None else {leased.name: leased}
-        self._marks: dict[str, list[Finding]] = {}
         # Importing a file and starting a zygote are done by one thread at a time.
         self._starting = threading.Lock()
         # What runs in this process, or sets up what contains a candidate, is alone.
@@ -148,7 +149,7 @@ class _Replays:
         finding = entry.finding
         try:
             with self._starting:
-                known = covering(self._marks_of(finding.signature.kernel), finding)
+                known = covering(self._marks(finding.signature.kernel), finding)
                 backend = self._backend_for(finding)
                 loaded = self._kernel_of(finding, backend)
         except Stopped:
@@ -186,11 +187,6 @@ class _Replays:
             return locate(finding, self._config)
         require_operator(finding, loaded)
         return loaded
-
-    def _marks_of(self, kernel: str) -> list[Finding]:
-        if kernel not in self._marks:
-            self._marks[kernel] = self._corpus.marks(kernel)
-        return self._marks[kernel]
 
     def _regressed(self, entry: Stored, made: ReplayResult) -> ReplayResult:
         """Return the result with the finding regressed, and tell the corpus."""

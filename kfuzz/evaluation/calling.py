@@ -29,7 +29,7 @@ from kfuzz.contracts.oracle import (
 )
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, BuildError, class_name, message_of
-from kfuzz.core.recipe import NOWHERE, Case, Edge, Scalar, is_dtype, poison_of
+from kfuzz.core.recipe import NOWHERE, Case, Scalar, is_dtype, poison_of
 from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Options, execute
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.interpreter.watch import interpreting
@@ -292,12 +292,13 @@ class Caller:
         if instead is not None:
             asked = replace(asked, call=instead)
         self.step()
+        edge = derived.case.edge if self._fences else None
         run = execute(
             asked,
             derived.values,
             arena=arena or self.memory.usual,
             fresh=poison,
-            edge=_fence(derived.case) if self._fences else None,
+            edge=None if edge == NOWHERE else edge,
             after=after,
             keep=self.held.append if hold else None,
             options=replace(options, stale=self.stale),
@@ -434,8 +435,3 @@ def unsupported_because(run: Run) -> str | None:
             "--device cuda on a machine that has one"
         )
     return None
-
-
-def _fence(case: Case) -> Edge | None:
-    """Return where a settled case lies beside a page, if anywhere."""
-    return None if case.edge == NOWHERE else case.edge

@@ -141,16 +141,14 @@ class Code:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Restore the function at the end of the block."""
-        before, held = self.function.__code__, self._rewritten()
+        before = self.function.__code__
+        held = None if self.jit is None else self.jit.rewrite()
         try:
             yield
         finally:
             self.function.__code__ = before
             if self.jit is not None:
                 self.jit.rewritten_fn[self.function] = held
-
-    def _rewritten(self) -> Any:
-        return None if self.jit is None else self.jit.rewrite()
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +244,7 @@ class Edit:
             self.node in ast.walk(each.test)
             for each in ast.walk(self.code.tree)
             if isinstance(each, ast.Assert)
-            or (isinstance(each, ast.If) and any(map(_is_raise, ast.walk(each))))
+            or (isinstance(each, ast.If) and ast.Raise in map(type, ast.walk(each)))
         )
 
     def _new(self) -> Any:
@@ -288,10 +286,6 @@ def _span(node: Any) -> tuple[int, int, int, int]:
 def _is_same_place(one: ast.AST, other: ast.AST) -> bool:
     alike = type(one) is type(other) and hasattr(one, "lineno")
     return alike and _span(one) == _span(other)
-
-
-def _is_raise(node: ast.AST) -> bool:
-    return isinstance(node, ast.Raise)
 
 
 def _texts(text: str, old: Any, new: Any, written: str) -> Iterator[str]:

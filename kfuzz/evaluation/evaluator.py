@@ -123,6 +123,7 @@ class Evaluator:
         if kernel.operator.forward is not None:
             self._classes = in_force(setting.classes, frozenset(CLASSES))
         self.of_sizes = True
+        self.sought: Kind | None = None
         self._baselines = TrivialBaselines()
         self._limits: list[Limit] = []
         self._unlimited: Counter[str] = Counter()
@@ -273,12 +274,14 @@ class Evaluator:
         # Only now: what shows in one call is reported alike whatever the share.
         # The first on cases whose base run was held, the others on those compared.
         every = self._is_compared(evidence, depth)
+        showing = {c for c in classes if self.sought in CLASSES[c].later_kinds}
+        further = calls if self.sought is None else replace(calls, classes=showing)
         for together in FURTHER if every else FURTHER[:1]:
             if failure is not None or caller.lost:
                 break
             extended = evidence
             for step in together:
-                extended = step(extended, calls)
+                extended = step(extended, further)
             # Of a lost device nothing can be read; what was judged stands.
             if extended is not evidence and not caller.lost:
                 evidence, verdicts, failure = judge_explained(extended, classes)

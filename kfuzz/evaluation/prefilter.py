@@ -96,7 +96,9 @@ class Prefilter:
         asked = invocation(self.kernel, case, first, expected, config_of(case))
         if asked is None:
             return Screened(unsupported="no shape is known for its outputs")
-        run = run_batch(asked, values, arena=self._arena, step=self.on_run)
+        run = run_batch(
+            asked, values, arena=self._arena, step=self.on_run, seconds=burst.seconds
+        )
         if run.unsupported or run.lost:
             lost = bool(run.lost)
             return Screened(unsupported=run.unsupported, lost=run.lost, spent=lost)
@@ -128,6 +130,8 @@ class Prefilter:
         largest = table[1 + 4 * len(accepted) :].view(np.float64)
         is_finite = np.ones(members, np.bool_) & np.isfinite(largest).all(0)
         suspects = dict(run.failed)
+        called = np.ones(members, np.bool_)
+        called[list(run.dropped)] = False
         judged, ratio = np.ones(members, np.bool_), np.zeros(members)
         compared = dict[str, bool]()
         for n, name in enumerate(accepted):
@@ -137,14 +141,14 @@ class Prefilter:
             if size:
                 judged &= unsure < size
                 # That NaN stays NaN tells nothing of numbers.
-                compared[name] = bool((is_finite & (unsure < size)).any())
+                compared[name] = bool((called & is_finite & (unsure < size)).any())
             ratio = np.maximum(ratio, worst.view(np.float64))
             for number in missed.nonzero()[0].tolist():
                 where = "" if is_finite[number] else " on data that are not finite"
                 suspects.setdefault(number, f"{name} is wrong{where}")
         for number in table[0].nonzero()[0].tolist():
             suspects.setdefault(number, "memory changed that is not its own")
-        passed = np.ones(members, dtype=np.bool_)
+        passed = called.copy()
         passed[list(suspects)] = False
         total = sum(a.reference[0].numel() for a in accepted.values())
         decided = passed & judged & (total > 0)
@@ -152,10 +156,13 @@ class Prefilter:
         finite = int((decided & is_finite).sum())
         batch = Batch(right, sure, finite, friendly=is_friendly(case))
         open_ones = right - sure if total else 0
-        unsure_of = sorted(self._classes & _OF_VALUES) if open_ones else ()
+        unsure_of = self._classes & _OF_VALUES if open_ones else ()
         return Screened(
             passed=right,
-            suspects=tuple(Suspect(n, suspects[n]) for n in sorted(suspects)),
+            suspects=tuple(
+                Suspect(n, suspects[n]) for n in sorted(suspects) if called[n]
+            ),
+            dropped=len(run.dropped),
             conforms={n: k for n in self._classes if (k := _TELLS[n](batch))},
             undecided=dict.fromkeys(unsure_of, open_ones),
             ratio=float(ratio[passed].max()) if right else 0.0,
@@ -197,12 +204,10 @@ def magnitudes(values: Mapping[str, Tensor]) -> Tensor | None:
         float64 [arguments, members], NaN where a member holds one; None where no
         argument holds floating numbers.
     """
-    rows = []
+    found = []
     for x in values.values():
         if x.is_floating_point() and x.numel():
             wide = x.to(torch.float32) if x.itemsize == 1 else x  # of float8: no abs
-            rows.append(wide.flatten(1) if wide.dim() > 1 else wide.unsqueeze(1))
-    if not rows:
-        return None
-    found = [row.abs().amax(1).to(torch.float64) for row in rows]
-    return torch.stack(found) if len(found) > 1 else found[0].unsqueeze(0)
+            rows = wide.reshape(len(wide), -1)
+            found.append(rows.abs().amax(1).to(torch.float64))
+    return torch.stack(found) if found else None

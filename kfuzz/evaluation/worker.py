@@ -6,7 +6,7 @@ import mmap
 import signal
 import time
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from kfuzz.contracts.suite import select_classes
 from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Signature
+from kfuzz.core.verdict import Kind, Signature
 from kfuzz.evaluation.diagnosis import Builder
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
@@ -47,7 +47,6 @@ class Worker:
 
     def __init__(self) -> None:
         self._evaluator: Evaluator | None = None
-        self._prefilter: Prefilter | None = None
         self._pulse: mmap.mmap | None = None
         self._stacks: io.FileIO | None = None
         self._unfenced = ""
@@ -64,16 +63,23 @@ class Worker:
         finally:  # whatever else runs in this process meets none
             simulated.meet(False)
 
-    def judge(self, case: Case, depth: Depth, *, sizes: bool = True) -> Reply:
+    def judge(
+        self,
+        case: Case,
+        depth: Depth,
+        *,
+        sizes: bool = True,
+        sought: Kind | None = None,
+    ) -> Reply:
         """Run and judge a case; say whether its sizes may be why it fails."""
         evaluator = self._need()
-        evaluator.of_sizes = sizes
+        evaluator.of_sizes, evaluator.sought = sizes, sought
         report = evaluator.judge(case, depth)
         return {"report": report, "spent": evaluator.spent}
 
     def screen(self, burst: Burst) -> Reply:
         """Prefilter a batch."""
-        return {"screened": self._prefiltering().screen(burst)}
+        return {"screened": self._prefilter.screen(burst)}
 
     def pin(self, case: Case) -> Reply:
         """Make all values of a case explicit."""
@@ -162,16 +168,14 @@ class Worker:
             )
         )
 
-    def _prefiltering(self) -> Prefilter:
-        """Return what screens bursts of the kernel that is open."""
+    @cached_property
+    def _prefilter(self) -> Prefilter:
+        """What screens bursts of the kernel that is open."""
         evaluator = self._need()
-        if self._prefilter is None:
-            setting = evaluator.setting
-            self._prefilter = Prefilter(
-                evaluator.kernel, setting.device, setting.classes
-            )
-            self._prefilter.on_run = lambda: evaluator.on_run()
-        return self._prefilter
+        setting = evaluator.setting
+        made = Prefilter(evaluator.kernel, setting.device, setting.classes)
+        made.on_run = lambda: evaluator.on_run()
+        return made
 
     def _need(self) -> Evaluator:
         if self._evaluator is None:

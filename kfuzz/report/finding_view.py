@@ -638,9 +638,10 @@ def _cause(found: str, explanation: Explanation | None, *, is_value: bool) -> li
     beside = [line for line in explanation.lines if line.startswith(BESIDE)]
     if any(_AT_SHAPES in line for line in told) and found.startswith(_AT_SHAPES):
         found = ""  # the minimum itself tells more
-    known = any(line.startswith(SHOWS[0]) for line in told)
-    # The condition says which rest it is.
-    features = [f for f in explanation.features if not (known and f is Feature.TAIL)]
+    # The condition says which rest it is, the threshold which size.
+    saying = {Feature.TAIL: SHOWS[0], Feature.BEYOND_TILE: SHOWS[1]}
+    known = {f for f, w in saying.items() if any(line.startswith(w) for line in told)}
+    features = [f for f in explanation.features if f not in known]
     needs = ", ".join(FEATURES[feature] for feature in features)
     lines = [line for line in (needs, found, *told) if line]
     if not explanation.complete:

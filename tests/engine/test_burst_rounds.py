@@ -1,6 +1,8 @@
 """A round of bursts: what is submitted, what is judged, and when it ends."""
 
+import math
 import threading
+import time
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -73,7 +75,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 
 
 def round_of(
-    screened: list[Any], judged: list[CaseReport] | None = None, *, most: int = 10_000
+    screened: list[Any], judged: list[CaseReport] | None = None, **limits: float
 ) -> tuple[BatchRound, FakeRunner, Round, Record]:
     runner = FakeRunner(screened, judged or [CLEAN])
     kernel = bound(ops.relu, name=next(NAMES))(relu)
@@ -81,7 +83,7 @@ def round_of(
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
     turns = KernelSearch(loaded, runner, None, record)  # type: ignore[arg-type]
     turn = Round(turns, stop=threading.Event(), deadline=float("inf"))
-    return BatchRound(turns, turn, most=most), runner, turn, record
+    return BatchRound(turns, turn, **{"most": 10_000, **limits}), runner, turn, record
 
 
 def burst(seed: int, members: int = 8) -> Burst:
@@ -112,6 +114,18 @@ def test_a_suspect_that_passes_alone_is_judged_in_full_and_told() -> None:
     assert [c.poison for c in runner.cases] == ["nan", "finite"]
     [note] = record.notes()
     assert note.note == "in a batch, not alone: out is wrong"
+
+
+def test_a_batch_is_cut_short_where_time_is_limited_alone() -> None:
+    made, runner, _, record = round_of([Screened(passed=5, dropped=3)])
+    made.take(burst(2))
+    made.collect()
+    assert runner.submitted[0].seconds == math.inf
+    [note] = record.notes()
+    assert (record.cases, note.cases) == (5, 3)
+    made, runner, _, _ = round_of([PASSED], end=time.monotonic())
+    made.take(burst(2))
+    assert runner.submitted[0].seconds == 0
 
 
 def known(turn: Round) -> None:

@@ -31,9 +31,11 @@ def test_the_limit_counts_from_the_first_case_that_can_be_judged(wait: Pass) -> 
     wait(7.0)
     assert made.startup_s == 7.0
     assert made.deadline == 100.0 + 7.0 + 60.0
-    made.begin()
+    with made.opening():
+        pass
     wait(5.0)
-    made.begin()
+    with made.opening():
+        pass
     assert (made.startup_s, made.elapsed_s) == (7.0, 12.0)
     assert made.deadline == 100.0 + 7.0 + 60.0
 
@@ -84,7 +86,7 @@ def ended(
 def test_an_import_that_does_not_end_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "START_SECONDS", 1.0)
+    monkeypatch.setattr(clock, "OPEN_SECONDS", 1.0)
     notices, kernel, _ = ended(tmp_path, 1e6, 1.0)
     assert kernel.cases == 0
     assert any("it was not ready when the run ended" in text for text in notices)

@@ -51,7 +51,7 @@ def test_an_infinity_is_replaced_by_a_number_of_its_sign() -> None:
     seen = []
 
     def kernel(case: Case) -> Outcome:
-        seen.append(numbers(case.lead))
+        seen.append(numbers(case.lead).tolist())
         return Outcome.PASSES
 
     told = explained(case, kernel)

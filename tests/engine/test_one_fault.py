@@ -29,6 +29,11 @@ def made(kind: Kind, *lines: str, features: tuple[Feature, ...] = ()) -> Finding
 def test_one_need_makes_two_findings_one_fault(line: str, same: bool) -> None:
     one, other = made(Kind.VALUE, line), made(Kind.NAN_UNEXPECTED, line)
     assert needs_alike(one, other) is same
+    # Which class it is attributed to is a matter of the numbers that were drawn.
+    cancels = replace(other, signature=replace(other.signature, contract="C-PRC-02"))
+    assert needs_alike(one, cancels) is same
+    beside = replace(other, signature=replace(other.signature, output="index"))
+    assert not needs_alike(one, beside)
 
 
 def test_what_needs_nothing_is_no_likeness() -> None:

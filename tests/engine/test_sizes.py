@@ -96,7 +96,7 @@ def test_above_a_gpu_s_budget_is_a_class_of_what_its_memory_holds(
     gib: int, bounds: list[int]
 ) -> None:
     budget = GPU.limits.sizes
-    found = above(budget, gib << 30)
+    found = above(budget, GPU.limits.largest, gib << 30)
     assert [c.budget.elements for c in found] == bounds
     assert all(c.budget.rows == budget.rows for c in found)
 
@@ -118,6 +118,26 @@ def test_larger_sizes_share_the_time_where_a_child_reports_free_memory(
         1 << 8, 1 << 12, 1 << 16, 1 << 17, None,
     ]  # fmt: skip
     assert max(calls) <= 1 << 17
+
+
+def test_larger_sizes_share_the_time_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfuzz.engine.search.campaign.free_memory", lambda: 64 << 30)
+    calls, kernel = called(tmp_path, "", max_time=6.0)
+    assert kernel.searched[-2].most == 1 << 22
+    assert kernel.searched[-2].cases
+    assert max(calls) > 1 << 16
+
+
+def test_what_takes_too_long_above_the_budget_is_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfuzz.engine.search.campaign.free_memory", lambda: 64 << 30)
+    body = "time.sleep(30 if x.numel() > 1 << 16 else 0)"
+    _, kernel = called(tmp_path, body, max_time=12.0)
+    assert not kernel.findings
+    assert any("so large a case takes too long" in n.note for n in kernel.notes)
 
 
 def test_memory_that_lacks_above_the_budget_is_no_error() -> None:

@@ -256,6 +256,18 @@ def test_in_place_and_destination_kernels_are_screened() -> None:
     assert set(suspects(forgets, Burst(structure(), 8), out="y")) == set(range(8))
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_is_not_called_in_time_counts_for_nothing(wrong: bool) -> None:
+    def run(x: Tensor) -> Tensor:
+        return torch.relu(x) + wrong
+
+    bound = bind(run, ops.relu)
+    burst = Burst(structure(), 8, seconds=0.0)
+    made = Prefilter(bound, CPU, frozenset(CLASSES)).screen(burst)
+    assert (made.passed, len(made.suspects), made.dropped) == (not wrong, wrong, 7)
+    assert made.conforms.get("K-VAL-01", 0) == (not wrong)
+
+
 def test_what_no_burst_can_show_is_declined() -> None:
     right = bind(torch.relu, ops.relu, nonfinite="raise")
     made = Prefilter(right, CPU, frozenset(CLASSES)).screen(Burst(structure(), 4))

@@ -3,6 +3,7 @@
 import ctypes
 import signal
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,6 +208,26 @@ def test_after_exceptions_in_a_row_the_others_are_not_run() -> None:
     assert set(reasons[RAISES + 1 :]) == {
         f"not run: {RAISES + 1} calls before it raised"
     }
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.0, 1), (2.5, 4), (1e9, MEMBERS)])
+def test_when_its_time_is_over_the_others_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, calls: int
+) -> None:
+    """The first call, which may compile, does not count."""
+    now = [0.0]
+
+    def relu(x: Tensor) -> Tensor:
+        now[0] += 1.0 if now[0] else 60.0
+        return torch.relu(x)
+
+    clock = SimpleNamespace(perf_counter=lambda: now[0])
+    monkeypatch.setattr(bursts, "time", clock)
+    x = values_of(PLAIN)
+    made = run(relu, x, seconds=seconds)
+    assert made.dropped == frozenset(range(calls, MEMBERS))
+    assert not made.failed
+    assert suspects(made, x) <= made.dropped
 
 
 def test_exceptions_between_other_calls_end_nothing() -> None:

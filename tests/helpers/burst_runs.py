@@ -1,5 +1,6 @@
 """Bursts on the CPU as where kernels are compiled: how they are run and read."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,7 @@ def run(
     around: Poison = Poison.NAN,
     arena: Arena | None = None,
     step: Callable[[], None] = lambda: None,
+    seconds: float = math.inf,
     **asked: Any,
 ) -> BatchRun:
     """Run a burst in an arena that has had none unless one is given."""
@@ -77,7 +79,9 @@ def run(
     invocation = Invocation(
         call, Case({"x": spec}), expected, alignment=alignment, around=around, **asked
     )
-    return run_batch(invocation, {"x": x}, arena=arena or Arena("cpu"), step=step)
+    return run_batch(
+        invocation, {"x": x}, arena=arena or Arena("cpu"), step=step, seconds=seconds
+    )
 
 
 def suspects(made: BatchRun, x: Tensor) -> set[int]:

@@ -86,8 +86,9 @@ from kfuzz.engine.search.schedule import (
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import Runner, runner_of
-from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of
+from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of, runs_on
 from kfuzz.execution.processes.child import Child
+from kfuzz.execution.processes.wire import free_memory
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, imported_seconds, load_all
@@ -466,7 +467,10 @@ class Campaign:
                 return
             if self.shares_time():
                 free = kernel.runner.children.free // SHARING
-                kernel.sizes = [*kernel.sizes, *above(kernel.budget, free)]
+                free = free or (free_memory() or 0) // self.jobs
+                place = runs_on(kernel.loaded.kernel, self.backend.name)
+                largest = place.limits.largest
+                kernel.sizes = [*kernel.sizes, *above(kernel.budget, largest, free)]
         if self.proofs is not None and kernel is kernel.workers[0]:
             yield from self.proofs.examples(
                 kernel,
@@ -534,7 +538,7 @@ class Campaign:
             yield Notice(kernel.node_id, text)
         if this_round.found is not None:
             yield from self._counted(kernel, *this_round.found)
-        self.scheduler.attribution(kernel, time.monotonic() - began)
+        kernel.seconds += time.monotonic() - began
         nothing = kernel.record.cases == before and this_round.found is None
         unknown = kernel.count(lambda state: state is not State.KNOWN)
         full = unknown >= FINDINGS_PER_KERNEL

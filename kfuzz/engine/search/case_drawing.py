@@ -334,29 +334,23 @@ def size_classes(
     return made
 
 
-LARGEST: Final = 1 << 24
-"""The most elements of the class above a GPU's budget.
-
-A call that takes longer than 20 s is reported to hang. One thread that goes over so
-many elements takes some 5 s. Over 2^26, of which an H200 judges a case in 0.2 s, it
-would be reported, and two pinned arguments would be half a gigabyte.
-"""
 BYTES_EACH: Final = 1 << 10
 """Memory for each element of the largest tensor: twice what judging took at most."""
 
 
-def above(budget: SizeBudget, free: int) -> list[SizeClass]:
+def above(budget: SizeBudget, largest: SizeBudget, free: int) -> list[SizeClass]:
     """Return the class of larger sizes than a budget has, none if memory lacks.
 
     Args:
         budget: of the kernel.
+        largest: what the backend has time for.
         free: bytes on the device that one worker may take.
     """
-    elements = min(free // BYTES_EACH, LARGEST)
+    elements = min(free // BYTES_EACH, largest.elements)
     if elements <= budget.elements:
         return []
     power = 1 << (elements.bit_length() - 1)
-    return [SizeClass(replace(budget, elements=power))]
+    return [SizeClass(replace(largest, elements=power))]
 
 
 def due(classes: Sequence[SizeClass]) -> SizeClass:

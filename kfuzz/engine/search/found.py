@@ -247,6 +247,8 @@ def reduced(
 
 _LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
+# New numbers that are tried: where rounding decides, some of them pass.
+_SAMPLES: Final = 16
 # How it shows that elements are sought where they do not lie.
 _ADDRESSING: Final = VALUE_KINDS | {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}
 
@@ -305,15 +307,14 @@ def needs_alike(one: Finding, other: Finding) -> bool:
     """Whether two explained findings have the same need, which makes them one fault.
 
     That contiguous tensors mend them, and nothing else does, wherever elements were
-    then sought; or one contract is broken in one result, as NaN or as a number, under
-    one condition, to which one of them may add another. What no need is known of may be
-    another fault.
+    then sought; or one result is wrong, as NaN or as a number, under one condition, to
+    which one of them may add another. What no need is known of may be another fault.
     """
     needed, both = one.features, (one.signature, other.signature)
-    kinds, places = {s.kind for s in both}, {(s.contract, s.output) for s in both}
+    kinds, outputs = {s.kind for s in both}, {s.output for s in both}
     if needed and needed == other.features and _LAYOUT.issuperset(needed):
         return kinds <= _ADDRESSING
-    alike = len(places) == 1 and kinds <= VALUE_KINDS
+    alike = len(outputs) == 1 and kinds <= VALUE_KINDS
     fewer, more = sorted((_needs(one), _needs(other)), key=len)
     return alike and bool(fewer) and fewer <= more
 
@@ -338,7 +339,7 @@ def _with_ordinary_numbers(
     if not (special or nonfinite) or finding.explanation is None or case.large:
         return None
     accepts = domain_of(kernel.runner, finding.case)
-    for ordinary in with_ordinary_numbers(kernel.runner.pin(case)):
+    for ordinary in with_ordinary_numbers(kernel.runner.pin(case), _SAMPLES):
         case = fitted(kernel.loaded.kernel.operator, ordinary)
         with suppress(Stopped):
             report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None

@@ -38,13 +38,6 @@ _EACH: Final = 50
 INTERPRET: Final = "interpret"
 
 
-def is_locatable(finding: Finding) -> bool:
-    """Whether a line may be found for a finding as it stands."""
-    if finding.line is not None or finding.state not in FAILING:
-        return False
-    return not unfit(finding)
-
-
 def unfit(finding: Finding) -> str:
     """Return why no changed kernel can be held against a finding, "" if one can."""
     if finding.target.reference:
@@ -128,7 +121,8 @@ def located(
         seconds: how long that may take in all.
         stopped: whether a signal asks to stop.
     """
-    left = [(k, f) for k in kernels for f in k.findings.values() if is_locatable(f)]
+    every = [(k, f) for k in kernels for f in k.findings.values() if f.line is None]
+    left = [(k, f) for k, f in every if f.state in FAILING and not unfit(f)]
     end = time.monotonic() + seconds
     own = backend.name != INTERPRET and bool(left)
     used = Backend(INTERPRET, isolate="process") if own else backend

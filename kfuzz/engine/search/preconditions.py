@@ -134,8 +134,10 @@ def named_apart(
     counts = Counter(kernel.kernel.name for kernel in loaded)
     made = []
     for kernel in loaded:
-        here = _file_of(kernel, root)
-        alias = ""
+        source, alias = kernel.source, ""
+        here = source.file
+        if here is None and source.module:
+            here = file_of_module(source.module, root)
         if here is not None:
             homes = homes_of(kernel.kernel.name)
             own = kernel.target in homes
@@ -166,14 +168,6 @@ def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -
         return not kernel.target.module.startswith(_PLATFORM)
     there = home_of(other, root)
     return there is not None and there != here and mentions(there, other.name)
-
-
-def _file_of(kernel: LoadedKernel, root: Path) -> Path | None:
-    """Return the file of a run's kernel; None of a candidate or a notebook's."""
-    source = kernel.source
-    if source.file is None and source.module:
-        return file_of_module(source.module, root)
-    return source.file
 
 
 # What users brought to judge their kernels, tried before a search begins.

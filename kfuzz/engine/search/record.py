@@ -25,6 +25,7 @@ from kfuzz.core.verdict import (
     Verdict,
     output_of,
 )
+from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.workers.runner import lost_memory
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
@@ -249,7 +250,8 @@ class Record:
             self._memory += lost_memory(report)
             self.notice(f"could not be judged: {report.error}")
         if report.unsupported is not None:
-            self._unsupported.add(dtype)
+            if case.largest <= BOUNDS[2]:  # a larger one says nothing of its data type
+                self._unsupported.add(dtype)
             self._lacks_gpu |= report.needs_gpu
             self.notice(f"not judged on this backend: {report.unsupported}")
         else:
@@ -372,10 +374,10 @@ class Record:
         cases, seconds = (sum(c[i] for c in counts) for i in (1, 2))
         return Tried(int(cases), len(times), times.count(1), seconds)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, times: int = 1) -> None:
         """Count something suspicious that violates nothing."""
         with self.lock:
-            self._notes[text] += 1
+            self._notes[text] += times
 
     def notice(self, text: str) -> None:
         """Keep something to tell, once."""

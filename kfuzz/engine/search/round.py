@@ -325,6 +325,8 @@ class Round:
             self._note_open_call(case, stopped.calling)
             raise
         self._kernel.longest = max(self._kernel.longest, runner.compiled)
+        if report.unsupported is not None:
+            self._kernel.given_up.add(case.structure)
         if why := runner.children.unfenced:
             self._kernel.record.notice(f"{UNFENCED}: {why}")
         suspected = None if settled else self._suspected(report)
@@ -529,6 +531,7 @@ KNOWN: Final = 8
 STALE: Final = 8
 # Batches that end their child, or fail for an error of kfuzz's, after which it ends.
 FAILED: Final = 3
+_CUT_SHORT: Final = "not called: a batch of like cases took too long"
 # How what ends a child shows, a load beside a page that faults included.
 _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 # Rounds in a row in which nothing could be prefiltered, after which nothing is tried.
@@ -590,7 +593,7 @@ def prefilter_round(
     count, most = share_of(kernel, batches, config.budget.max_cases)
     if not count or config.burst == 1 or kernel.unfiltered >= GIVEN_UP:
         return
-    made = BatchRound(kernel, this_round, most=most)
+    made = BatchRound(kernel, this_round, most=most, end=end)
     items = partial(items_of, batches=batches, most=config.burst)
     groups = groups_of(kernel.loaded.kernel)
     number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
@@ -601,7 +604,7 @@ def prefilter_round(
         simplest=not kernel.rounds or end == math.inf,
     )  # fmt: skip
     made.collect()
-    done = made.items > 0 or made.gave_up
+    done = made.items > 0 or kernel.given_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1
 
 
@@ -610,22 +613,25 @@ class BatchRound:
 
     Attributes:
         items: items prefiltered or judged so far.
-        gave_up: whether a batch took too long to compile.
     """
 
-    def __init__(self, kernel: KernelSearch, this_round: Round, *, most: int) -> None:
+    def __init__(
+        self, kernel: KernelSearch, this_round: Round, *, most: int,
+        end: float = math.inf,
+    ) -> None:  # fmt: skip
         """Begin a round.
 
         Args:
             kernel: whose round it is.
             this_round: judges the suspects, and knows when all is over.
             most: items after which no more are prefiltered.
+            end: `time.monotonic()` after which a batch is cut short.
         """
         self.items = 0
-        self.gave_up = False
         self._kernel = kernel
         self._round = this_round
         self._most = most
+        self._end = end
         self._pending: Burst | None = None
         self._stale = self._failed = 0
 
@@ -649,7 +655,9 @@ class BatchRound:
         self.collect()
         if self.is_over():
             return
-        batch = replace(batch, members=min(batch.members, self.left))
+        seconds = max(self._end - time.monotonic(), 0.0)
+        members = min(batch.members, self.left)
+        batch = replace(batch, members=members, seconds=seconds)
         with self._round.guarded():
             self._kernel.runner.submit(batch)
             self._pending = batch
@@ -665,19 +673,20 @@ class BatchRound:
                 made = self._kernel.runner.prefiltered(patience=limit)
             except CompilesLong as long:
                 self._kernel.give_up(batch.case, long.seconds)
-                self.gave_up = True
                 return
             self._take(batch, made)
 
     def _take(self, batch: Burst, made: Screened) -> None:
         self._kernel.learn_batch(batch, made)
         self.items += made.passed
+        if made.dropped:
+            self._kernel.record.note(_CUT_SHORT, made.dropped)
         if made.error:
             self._kernel.record.notice(
                 f"a batch could not be prefiltered: {made.error}"
             )
             self._failed += 1
-        if 2 * made.passed >= batch.members:
+        if 2 * made.passed >= batch.members - made.dropped:
             self._stale = 0
         if made.lost:
             self._judge(batch, made.lost)
@@ -718,7 +727,7 @@ class BatchRound:
                 return
             self._kernel.known[_kind(suspect)] += 1
         # What is refused is one structure; another one may not be.
-        if 2 * made.passed < batch.members and not refused:
+        if made.passed < len(made.suspects) and not refused:
             self._stale += 1
 
     def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -729,17 +738,13 @@ class BatchRound:
         kinds: dict[str, list[Suspect]] = {}
         for suspect in suspects:
             kinds.setdefault(_kind(suspect), []).append(suspect)
-        first: list[Suspect] = []
-        more: list[Suspect] = []
-        for kind, alike in kinds.items():
-            times = self._kernel.known[kind]
-            one = times % len(alike)
-            first.append(alike[one])
-            if times < KNOWN:
-                more += alike[:one] + alike[one + 1 :]
+        known = self._kernel.known
+        first = [alike[known[kind] % len(alike)] for kind, alike in kinds.items()]
+        others = [s for s in suspects if s not in first]
         if any(kind.startswith(UNCHECKED) for kind in kinds):
             # Which call left a failed launch behind is not known: any of them.
-            return [*first, *(s for s in suspects if s not in first)]
+            return [*first, *others]
+        more = [s for s in others if known[_kind(s)] < KNOWN]
         return [*first, *more[: max(JUDGED - len(first), 0)]]
 
 

@@ -17,11 +17,9 @@ from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.core.verdict import Tried
 from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.search.round import KernelSearch
+from kfuzz.engine.workers.jobs import LOOK_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS, runs_on
 from kfuzz.targets.load import LoadedKernel
-
-# Start-up that a run does not count, at most: so long one child may take to open.
-START_SECONDS: Final = OPEN_SECONDS
 
 
 class RunClock:
@@ -35,6 +33,9 @@ class RunClock:
         limit: seconds of the run; None for no limit.
         jobs: kernels searched at once.
         started: `time.monotonic()` when the command began.
+
+    Attributes:
+        begun: `time.monotonic()` when the first case could be judged.
     """
 
     def __init__(self, limit: float | None, *, jobs: int, started: float) -> None:
@@ -42,14 +43,8 @@ class RunClock:
         self.started = started
         self._jobs = jobs
         self._lock = threading.Lock()
-        self._begun: float | None = None
+        self.begun: float | None = None
         self._added = 0.0
-
-    def begin(self, at: float | None = None) -> None:
-        """Say that a first case can be judged, now or at a moment; once is enough."""
-        with self._lock:
-            if self._begun is None:
-                self._begun = time.monotonic() if at is None else at
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -58,16 +53,16 @@ class RunClock:
         try:
             yield
         finally:
-            self.begin()
             with self._lock:
-                assert self._begun is not None
-                late = time.monotonic() - max(entered, self._begun)
-                self._added += max(late, 0.0) / self._jobs
+                now = time.monotonic()
+                if self.begun is None:
+                    self.begun = now
+                self._added += (now - max(entered, self.begun)) / self._jobs
 
     @property
     def startup_s(self) -> float:
         """Seconds that were start-up, so far."""
-        begun = time.monotonic() if self._begun is None else self._begun
+        begun = time.monotonic() if self.begun is None else self.begun
         return begun - self.started + self._added
 
     @property
@@ -80,13 +75,11 @@ class RunClock:
         """`time.monotonic()` at which the run ends, as far as is known now."""
         if self.limit is None:
             return math.inf
-        return self.started + min(self.startup_s, START_SECONDS) + self.limit
+        # Of start-up so much at most is not counted as one child may take to open.
+        return self.started + min(self.startup_s, OPEN_SECONDS) + self.limit
 
 
 # Whose time slice is next: kernels searched side by side share the time of a run.
-
-# Between two looks whether the run is over, while other kernels have theirs.
-_LOOK_SECONDS: Final = 0.2
 
 
 class Scheduler:
@@ -128,7 +121,7 @@ class Scheduler:
                     return kernel
                 if not any(k.busy for k in self._kernels):
                     break
-                self._changed.wait(_LOOK_SECONDS)
+                self._changed.wait(LOOK_SECONDS)
             return None
 
     def give(self, kernel: KernelSearch) -> None:
@@ -136,11 +129,6 @@ class Scheduler:
         with self._changed:
             kernel.busy = False
             self._changed.notify_all()
-
-    def attribution(self, kernel: KernelSearch, seconds: float) -> None:
-        """Count a time slice."""
-        with self._changed:
-            kernel.seconds += seconds
 
     def share(self, seconds: float, kernel: KernelSearch) -> float:
         """Return a kernel's share of the time that is left."""

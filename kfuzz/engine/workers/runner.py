@@ -434,6 +434,8 @@ class Runner:
             while reducing are short.
         fault: the violation that a fault beside a fence is, once established, so
             that it is not established again for every smaller case.
+        sought: a kind that one call does not show and that alone is looked for, so
+            that a smaller case that conforms gets no calls that cannot show it.
         compiled: seconds of compiling that were waited for with the last answer.
 
     Every method that waits raises `Stopped` once `expired` says so.
@@ -453,6 +455,7 @@ class Runner:
         self.predicted = 0.0
         self.hanging = False
         self.fault: Failure | None = None
+        self.sought: Kind | None = None
         self.compiled = 0.0
         self._expired = expired
         self._passed: dict[str, Any] | None = None
@@ -513,7 +516,7 @@ class Runner:
             CompilesLong: if compiling for it takes longer.
             HarnessError: if kfuzz's own side fails.
         """
-        message = _question(case, depth)
+        message = {**_question(case, depth), "sought": self.sought}
         limit = self._hang_limit() if case.large else self._suspect_limit()
         report = self._judge(message, limit, patience)
         if self.fault and is_fault(report) and _is_beside(case, self.fault):
@@ -811,13 +814,20 @@ class Runner:
     ) -> CaseReport:
         peer = self._send(message)
         start = time.perf_counter()
-        report = self._take(peer, limit, established=False, patience=patience)
+        # So many elements may rightly take as long as a hang.
+        beyond = message["case"].largest > self.place.budget.elements
+        until = time.monotonic() + 2 * patience if beyond else math.inf
+        report = self._take(
+            peer, limit, established=False, patience=patience, until=until
+        )
         if not peer.lost:
             self._learn(time.perf_counter() - start)
             self._passed = message
-        if report.error == _SUSPECT:
-            return self._verify_hang(message)
-        return report
+        if report.error != _SUSPECT:
+            return report
+        if beyond:
+            return CaseReport({}, unsupported="so large a case takes too long")
+        return self._verify_hang(message)
 
     def _verify_hang(self, message: dict[str, Any]) -> CaseReport:
         """Decide a suspicion in two fresh children under the full limit."""
@@ -892,10 +902,11 @@ class Runner:
         *,
         established: bool,
         patience: float = math.inf,
+        until: float = math.inf,
     ) -> CaseReport:
         """Return the report of the request under way, whatever happens."""
         try:
-            reply = self._reply(peer, limit, patience)
+            reply = self._reply(peer, limit, patience, until=until)
         except ChildTimeout:
             ours = not peer.is_in_kernel()  # now: to ask for its stack takes a while
             limit = peer.limit(limit, on_device=self._hang_limit())

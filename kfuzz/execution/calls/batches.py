@@ -1,5 +1,6 @@
 """Running a batch: one kernel on many items, with one check for all of them."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -75,6 +76,7 @@ class BatchRun:
         outputs: results by output name, [items, *shape], on the device, contiguous;
             rows of items that failed hold anything.
         failed: per item that the host knows to be suspect, why.
+        dropped: items that were not called for want of time; their rows hold anything.
         touched: bool [items] on the device: bytes changed that are no result's.
         unsupported: why the structure cannot be run as a batch; then nothing else
             is valid.
@@ -85,6 +87,7 @@ class BatchRun:
 
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
+    dropped: frozenset[int] = frozenset()
     touched: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     unsupported: str = ""
     lost: str = ""
@@ -96,6 +99,7 @@ def run_batch(
     *,
     arena: Arena,
     step: Callable[[], None],
+    seconds: float = math.inf,
 ) -> BatchRun:
     """Call a kernel once for each item, on guarded, poisoned memory.
 
@@ -117,6 +121,8 @@ def run_batch(
         arena: memory to use; it is overwritten.
         step: called before the first call and whenever another begins and
             `STEP_SECONDS` have passed.
+        seconds: after which no further call begins, from the end of the first one on:
+            that one may compile for all of them.
 
     Raises:
         HarnessError: if values do not fit the recipe, or elements overlap other than by
@@ -126,7 +132,7 @@ def run_batch(
     if why:
         return BatchRun(unsupported=why)
     try:
-        return _Batch(asked, values, arena, step).run()
+        return _Batch(asked, values, arena, step, seconds).run()
     except Unsupported as error:
         return BatchRun(unsupported=error.why)
     except torch.OutOfMemoryError:
@@ -151,6 +157,7 @@ class _Batch:
         values: Mapping[str, Tensor],
         arena: Arena,
         step: Callable[[], None],
+        seconds: float,
     ) -> None:
         self.asked = asked
         self.items = len(next(iter(values.values())))
@@ -172,6 +179,8 @@ class _Batch:
         self.launches = Launches()
         self.unchecked = ""
         self.due = 0.0
+        self.seconds, self.until = seconds, math.inf
+        self.dropped: set[int] = set()
 
     def run(self) -> BatchRun:
         """Call the kernel for all items."""
@@ -190,6 +199,7 @@ class _Batch:
         return BatchRun(
             outputs=self.results.outputs,
             failed=dict(sorted(failed.items())),
+            dropped=frozenset(self.dropped),
             touched=self._touched(prepared),
         )
 
@@ -204,6 +214,8 @@ class _Batch:
         """
         to_record = True
         for number in range(self.items):
+            if number == 1:
+                self.until = time.perf_counter() + self.seconds
             left = range(number, self.items)
             if not self._goes_on(left):
                 return None
@@ -341,6 +353,9 @@ class _Batch:
             self.suspects.update(dict.fromkeys(left, why))
             return False
         now = time.perf_counter()
+        if now >= self.until:
+            self.dropped.update(left)
+            return False
         if now >= self.due:
             self.step()
             self.due = now + STEP_SECONDS

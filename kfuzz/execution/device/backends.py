@@ -63,6 +63,7 @@ class Limits:
 
     Attributes:
         sizes: of the tensors of a case.
+        largest: of a case that is called under a limit of time alone.
         batches: how cases are batched; None where it does not pay, and each is called
             alone. Nothing else decides that.
         judged_elements: of one tensor, where a candidate's sizes are searched.
@@ -76,6 +77,7 @@ class Limits:
     """
 
     sizes: SizeBudget
+    largest: SizeBudget
     batches: Batches | None
     judged_elements: int
     oracle_elements: int
@@ -184,6 +186,7 @@ class DeviceBackend:
         # 256 GiB of address space cost nothing, and the smallest address spaces have
         # twice that.
         sizes=SizeBudget(elements=1 << 16, rows=1 << 12, span=1 << 38),
+        largest=SizeBudget(elements=1 << 22, rows=1 << 16, span=1 << 38),
         batches=Batches(elements=1 << 18, first=8),
         judged_elements=1 << 14,
         oracle_elements=1 << 20,
@@ -421,6 +424,7 @@ class Interpreted(DeviceBackend):
     limits = replace(
         CPU.limits,
         sizes=SizeBudget(elements=1 << 16, rows=64, span=1 << 38, tall=1 << 11),
+        largest=SizeBudget(elements=1 << 20, rows=256, span=1 << 38, tall=1 << 17),
         # A program takes a millisecond, and every call is watched by itself: batches
         # would gain 1.1 to 1.2 only.
         batches=None,
@@ -479,6 +483,11 @@ class Gpu(DeviceBackend):
     has = Capabilities(on_host=False, asynchronous=True, large=True)
     limits = Limits(
         sizes=SizeBudget(elements=1 << 22, rows=1 << 16, tall=1 << 22),
+        # A call that takes longer than 20 s is reported to hang. One thread that goes
+        # over so many elements takes some 5 s. Over 2^26, of which an H200 judges a
+        # case in 0.2 s, it would be reported, and two pinned arguments would be half a
+        # gigabyte.
+        largest=SizeBudget(elements=1 << 24, rows=1 << 16, tall=1 << 22),
         batches=Batches(elements=1 << 23, first=16),
         judged_elements=1 << 20,
         oracle_elements=1 << 26,

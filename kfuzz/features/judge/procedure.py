@@ -405,7 +405,7 @@ class Search(Campaign):
         self._not_numbers: set[str] = set()
         super().__init__(config, stop, backend, list(loaded), classes)
         self._judged.candidate.sandbox.until = lambda: self.clock.deadline
-        self.clock.begin(self.clock.started)  # a judge has its time, start-up included
+        self.clock.begun = self.clock.started  # a judge's time includes start-up
         for kernel in self.kernels:
             kernel.record.notices = {UNSEEN: False}
 
