@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kfuzz.features.judge.candidate import Judged
     from kfuzz.features.judge.procedure import JudgedKernel
 
+NO_TRITON: Final = "it runs no Triton kernel whose source is at hand"
 LIMITS: Final = Limits(wall_seconds=3.0, first_seconds=20.0)
 """On a child whose candidate is changed."""
 
@@ -167,7 +168,7 @@ class _LocatingApart(Locating):
         told = self._candidate.told
         if told is None:
             return "it was not called in Triton's interpreter in time"
-        return "" if told else "it runs no Triton kernel whose source is at hand"
+        return "" if told else NO_TRITON
 
     def _changes(self, *, of_memory: bool) -> Sequence[Change]:
         told = self._candidate.told or []

@@ -55,7 +55,7 @@ from kfuzz.features.judge.kernelbench.reference import (
     open_problem,
 )
 from kfuzz.features.judge.kernelbench.values import OWN, SCALED, SHIFTED
-from kfuzz.features.judge.locating import LIMITS, Steered, located
+from kfuzz.features.judge.locating import LIMITS, NO_TRITON, Steered, located
 from kfuzz.features.judge.outcome import (
     Audit,
     Coverage,
@@ -70,6 +70,7 @@ from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import attach
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, Source
+from kfuzz.targets.own_code import imports_none
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -639,7 +640,7 @@ _LEAST_CASES: Final = 3
 # The part that the search gets however long it took to get ready.
 _LEAST: Final = 0.4
 # Seconds below which no line is looked for.
-_LEAST_LOCATING: Final = 3.0
+_LEAST_LOCATING: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -804,6 +805,8 @@ class Judging:
         config, end = self._config, time.monotonic() + seconds
         plain = replace(found, target=replace(found.target, reference=""))
         self._no_line = unfit(plain)
+        if imports_none(config.candidate):
+            self._no_line = NO_TRITON
         if not self._no_line and seconds < _LEAST_LOCATING:
             self._no_line = "there was no time for it"
         if self._no_line:
@@ -815,7 +818,8 @@ class Judging:
                 reference = _deciding(path, backend, devices[0])
             loaded = loaded_candidate(
                 reference, config.candidate, claims, name=found.signature.kernel,
-                root=config.root, backend=backend.name, limits=LIMITS,
+                root=config.root, backend=backend.name,
+                limits=replace(LIMITS, open_seconds=seconds),
                 corpus=config.corpus, opened=self._steered,
             )  # fmt: skip
             loaded.judged.benchmarked_only = config.benchmarked_only
