@@ -735,6 +735,9 @@ class _Sites:
                 yield from self._calculated(node)
             case ast.UnaryOp(operand=operand):
                 yield _text(operand), 1.0
+            case ast.IfExp(body=body, orelse=orelse):
+                yield _text(body), 1.6
+                yield _text(orelse), 1.6
             case ast.Subscript(value=value, slice=ast.Slice(step=ast.expr())):
                 yield _text(value), 1.0
             case ast.Call():

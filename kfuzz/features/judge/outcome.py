@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import bits_to_number
@@ -15,7 +15,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.features.judge.sandbox.contain import Measure
+
+if TYPE_CHECKING:
+    from kfuzz.features.judge.sandbox.contain import Measure
 
 
 @dataclass
