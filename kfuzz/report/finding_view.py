@@ -19,7 +19,15 @@ from typing import Final
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import Explanation, Finding, Line, Patch, Target
+from kfuzz.core.finding import (
+    BESIDE,
+    SHOWS,
+    Explanation,
+    Finding,
+    Line,
+    Patch,
+    Target,
+)
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
@@ -31,7 +39,6 @@ from kfuzz.core.verdict import (
     Kind,
     State,
 )
-from kfuzz.engine.explain import BESIDE, SHOWS
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import Shown
