@@ -146,7 +146,7 @@ ORDERS: Final = (
 # Repeats on a GPU, each with what ran meanwhile, in words.
 UNDER_LOAD: Final = {
     Probe.BACK_TO_BACK: "",
-    Probe.BESIDE_HELD: " while another kernel holds half of the multiprocessors",
+    Probe.BESIDE_HELD: " while another kernel holds a part of the multiprocessors",
     Probe.BESIDE_COPIES: " while copies keep the memory busy",
 }
 

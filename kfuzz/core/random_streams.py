@@ -34,6 +34,7 @@ class Purpose(Enum):
     STRETCHED = "whether a case with one large size takes a case's place, and which"
     GROUPS = "the value families of the groups of a batch"
     ITEMS = "the seeds that a fill has in the further items of a batch"
+    DELAYS = "what else a GPU does while a call is repeated, and for how long"
     PROBES = "whether a case gets the sampled probes"
     CHANGED_PART = "which part of its arguments a further call changes"
     FORM = "which changed form of a case is run: its cut, permutation or scale"

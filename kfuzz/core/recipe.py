@@ -416,11 +416,13 @@ class Case:
             pinned; a note for what does not know the operator, no input.
         targets: GPUs for which what the kernel launches is also compiled, by the
             names of `kfuzz.execution.launches.building`.
+        delays: seed of what else a GPU does while the call is repeated on it, and for
+            how long; None in cases that are not pinned on one.
 
     What is None of these four is open: `kfuzz.core.recipe` decides it.
     """
 
-    UNSAID: ClassVar = ("layout", "destinations", "targets")
+    UNSAID: ClassVar = ("layout", "destinations", "targets", "delays")
     RETIRED: ClassVar = frozenset({"collective"})
     """Fields that stored cases may have and that mean nothing any more."""
 
@@ -432,6 +434,7 @@ class Case:
     layout: str | None = None
     destinations: Mapping[str, Destination] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
+    delays: int | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -503,6 +506,12 @@ class Case:
         """
         fills = (s.fill.seed for s in self.tensors.values() if s.fill is not None)
         return next(fills, 0)
+
+    @property
+    def drawn_delays(self) -> int:
+        """The seed of what a GPU does beside repeats of the case."""
+        drawn = stream(self.seed, Purpose.DELAYS) % (1 << 32)
+        return drawn if self.delays is None else self.delays
 
     @property
     def pinned(self) -> bool:

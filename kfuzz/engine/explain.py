@@ -215,8 +215,8 @@ def _aspects(
     case: Case, dtypes: tuple[str, ...], scalars: Mapping[str, Collection[Scalar]]
 ) -> Iterator[_Aspect]:
     """Yield what the minimum may need."""
-    mine = CLASS_OF[case.data.dtype]
-    for dtype in dtypes:
+    mine = CLASS_OF.get(case.data.dtype)  # None of integers
+    for dtype in dtypes if mine else ():
         if CLASS_OF[dtype] is not mine:
             yield (
                 mine, f"in {dtype}", lambda c: CLASS_OF[c.data.dtype] is mine,

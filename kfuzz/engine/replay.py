@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -275,14 +276,18 @@ def _require_trusted(module: str, config: ReplayConfig) -> None:
         )
 
 
-SANITIZERS: Final = ("fpsan", "gsan", "consan", "iisan")
-"""Modes of Triton's own instrumentation."""
+SANITIZERS: Final = ("fpsan", "gsan", "consan", "iisan", "racecheck")
+"""Modes of Triton's own instrumentation, and a tool of compute-sanitizer."""
 
 _INSTRUMENTED: Final = (3, 8)
+_RACECHECKED: Final = (
+    "--tool racecheck --error-exitcode 1 --target-processes application-only "
+    "--launch-timeout 0"
+)
 
 
 def sanitized(finding: Finding, config: ReplayConfig, mode: str) -> int:
-    """Run the script of a finding on a GPU with kernels that Triton instruments.
+    """Run the script of a finding on a GPU with kernels that are instrumented.
 
     What it prints goes where this process prints.
 
@@ -290,11 +295,17 @@ def sanitized(finding: Finding, config: ReplayConfig, mode: str) -> int:
         The script's exit code.
 
     Raises:
-        BackendError: if Triton has no instrumentation, or there is no GPU.
+        BackendError: if there is no such instrumentation, or no GPU.
         KfuzzError: if the finding cannot be run, or may not be.
     """
+    tool = shutil.which("compute-sanitizer") if mode == "racecheck" else ""
+    if tool is None:
+        raise BackendError(
+            "--sanitizer racecheck needs compute-sanitizer, which is not on PATH",
+            fix="install the CUDA toolkit, and add its bin folder to PATH",
+        )
     has = version("triton") if find_spec("triton") else "none"
-    if tuple(int(n) for n in re.findall(r"\d+", has)[:2]) < _INSTRUMENTED:
+    if not tool and tuple(int(n) for n in re.findall(r"\d+", has)[:2]) < _INSTRUMENTED:
         raise BackendError(
             f"--sanitizer {mode} needs Triton 3.8 or later; installed: {has}",
             fix="pip install 'triton>=3.8'",
@@ -305,13 +316,17 @@ def sanitized(finding: Finding, config: ReplayConfig, mode: str) -> int:
     if not config.target and finding.target.module:
         _require_trusted(finding.target.module, config)
     text = scripts.script(replace(finding, device=backend.name), config.target)
-    environment = {**os.environ, "TRITON_INSTRUMENTATION_MODE": mode}
+    environment, command = dict(os.environ), [sys.executable]
+    if tool:
+        command = [tool, *_RACECHECKED.split(), *command]
+    else:
+        environment["TRITON_INSTRUMENTATION_MODE"] = mode
+    if mode == "gsan":  # its shadow of memory needs allocations of its own
+        command += ["-m", "triton.tools.gsan"]
     with tempfile.TemporaryDirectory(prefix="kfuzz-") as folder:
         path = Path(folder) / "finding.py"
         path.write_text(text, encoding="utf-8")
-        # Its shadow of memory needs allocations of its own.
-        wrapper = ["-m", "triton.tools.gsan"] if mode == "gsan" else []
-        command = [sys.executable, *wrapper, str(path)]
+        command.append(str(path))
         return subprocess.run(
             command, cwd=config.root, env=environment, check=False
         ).returncode

@@ -166,6 +166,7 @@ class Evaluator:
             tensors=pinned,
             scalars={**whole.scalars, **following},
             edge=whole.edge if beside else None,
+            delays=whole.drawn_delays if self._backend.has.asynchronous else None,
             destinations=given(operator, whole, values, claims, {}) or {},
         )
 
@@ -453,9 +454,6 @@ def _ended(ended: Ended) -> CaseReport:
 
 # Calls of a kernel whose results are told as they are, unjudged: what probes ask.
 
-# What else a GPU does beside equal calls: each needs another moment.
-_COMPANY: Final = (Company.NONE, Company.HELD, Company.STIRRED)
-
 
 def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     """Return what equal calls in equal memory give.
@@ -479,7 +477,7 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     unlike = 0
     busy = backend_of(evaluator.setting.device).has.asynchronous
     for number in range(times):
-        company = _COMPANY[number % len(_COMPANY)] if busy else Company.NONE
+        company = tuple(Company)[number % len(Company)] if busy else Company.NONE
         run = caller.run(
             derived, expected, poison_of(case), options=Options(company=company)
         )

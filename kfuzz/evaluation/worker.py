@@ -25,8 +25,8 @@ from kfuzz.execution.device import simulated
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
-from kfuzz.execution.interpreter.watch import interpreting
-from kfuzz.execution.processes.wire import limit_memory
+from kfuzz.execution.interpreter.watch import interpreting, stay_corrected
+from kfuzz.execution.processes.wire import is_child, limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
 from kfuzz.targets.own_code import is_triton_free
 
@@ -117,6 +117,8 @@ class Worker:
         if self._evaluator is None:
             if backend.has.on_host:
                 limit_memory()  # a context maps far more than it takes
+            if is_child():
+                stay_corrected()
             # Before the user's file: on a broken device its import would be reported.
             if (why := backend.ailment(device)) is not None:
                 return {"ailment": why}

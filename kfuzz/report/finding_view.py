@@ -563,7 +563,9 @@ def measured(failure: Failure) -> tuple[str, str, str]:
     if failure.ratio:
         counts.append(f"error {failure.ratio:.3g} x tolerance")
     actual = f"{place} = {got:.9g}" + (f" ({', '.join(counts)})" if counts else "")
-    wanted, low, high = f"{expected:.9g}", failure.low, failure.high
+    low, high = failure.low, failure.high
+    only = expected if low is None or low != high else low
+    wanted = f"{only:.9g}"
     if math.isfinite(expected) and low is not None and high is not None and low != high:
         wanted += f", allowed [{low:.9g}, {high:.9g}]"
     said = _NUMBERS.match(message)

@@ -1,5 +1,6 @@
 """`kfuzz replay` and `shrink`: which findings, what is said, the exit code."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,7 +112,7 @@ def test_a_sanitizer_needs_a_version_of_triton_and_a_gpu(
 ) -> None:
     one = stored(project)
     assert main(["replay", one.id, "--sanitizer", "asan"]) == ExitCode.USAGE
-    assert "valid: fpsan, gsan, consan, iisan" in paragraph(capsys)
+    assert "valid: fpsan, gsan, consan, iisan, racecheck" in paragraph(capsys)
     monkeypatch.setattr(engine_replay, "version", lambda name: "3.7.1")
     assert main(["replay", one.id, "--sanitizer", "gsan"]) == ExitCode.NO_BACKEND
     assert "needs Triton 3.8 or later; installed: 3.7.1" in paragraph(capsys)
@@ -121,7 +122,35 @@ def test_a_sanitizer_needs_a_version_of_triton_and_a_gpu(
     assert "needs a GPU" in paragraph(capsys)
 
 
-@pytest.mark.parametrize("mode", engine_replay.SANITIZERS)
+def test_racecheck_needs_a_tool_and_no_version_of_triton(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", stored(project).id, "--sanitizer", "racecheck"]
+    monkeypatch.setenv("PATH", str(project))
+    assert main(words) == ExitCode.NO_BACKEND
+    assert "needs compute-sanitizer, which is not on PATH" in paragraph(capsys)
+    tool = project / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **named: Any) -> Any:
+        ran.append(command)
+        assert "TRITON_INSTRUMENTATION_MODE" not in named["env"]
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(engine_replay, "version", lambda name: "3.6.0")
+    monkeypatch.setattr(engine_replay, "resolve", lambda name: (named("cuda"), ()))
+    monkeypatch.setattr(engine_replay.subprocess, "run", run)
+    monkeypatch.setattr(engine_replay.scripts, "script", lambda *_: "")
+    assert main(words) == ExitCode.OK
+    [(started, *options, python, script)] = ran
+    assert (started, python) == (str(tool), sys.executable)
+    assert options[:4] == ["--tool", "racecheck", "--error-exitcode", "1"]
+    assert script.endswith(".py")
+
+
+@pytest.mark.parametrize("mode", engine_replay.SANITIZERS[:4])
 def test_a_sanitizer_runs_the_script_with_instrumented_kernels(
     mode: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

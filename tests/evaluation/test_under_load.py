@@ -18,18 +18,19 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.reading import UNDER_LOAD, miss_of
 from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
+from kfuzz.core.codec import decode, encode
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.evaluation import evaluator as bench_module
 from kfuzz.evaluation.diagnosis import CaseCalls, Step, judge_explained
 from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.evaluation.probes import repeats as batches
-from kfuzz.evaluation.probes.repeats import _COMPANY, with_loads
+from kfuzz.evaluation.probes.repeats import _COMPANY, THOROUGH_ROUNDS, with_loads
 from kfuzz.execution.calls import results as environment
 from kfuzz.execution.calls import results as raised
 from kfuzz.execution.calls import results as run
 from kfuzz.execution.device.backends import DeviceBackend
-from kfuzz.execution.device.surroundings import Company
+from kfuzz.execution.device.surroundings import Company, amount
 from kfuzz.numerics.run import Run, UncheckedLaunch
 from tests.helpers.judged_cases import bench_of
 
@@ -217,7 +218,7 @@ def test_a_device_that_ails_after_an_exception_is_given_up(
 def test_company_that_cannot_be_had_decides_nothing() -> None:
     view, asked = viewed(), []
 
-    def repeat(company: Company) -> Run:
+    def repeat(company: Company, delay: int) -> Run:
         asked.append(company)
         if company is Company.HELD:
             return Run(unreliable="no compiler")
@@ -228,3 +229,38 @@ def test_company_that_cannot_be_had_decides_nothing() -> None:
     assert HELD not in extended.runs
     assert COPIES in extended.runs
     assert "C-ORD-02" not in judge(extended, CLASSES)[0]
+
+
+def delays_met(case: Case) -> list[int]:
+    """Return the delays of all repeats of a case that a finding hangs on."""
+    view, met = viewed(case), list[int]()
+
+    def repeat(company: Company, delay: int) -> Run:
+        met.append(delay)
+        return view.base
+
+    with_loads(view, repeat, thorough=True)
+    return met
+
+
+def test_delays_follow_from_the_recipe_which_keeps_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = delays_met(CASE)
+    assert len(set(drawn)) == THOROUGH_ROUNDS
+    assert delays_met(CASE) == drawn != delays_met(case_of(3))
+    evaluator = bench_of(ops.exp, torch.exp)
+    assert evaluator.pin(CASE).delays is None  # nothing runs beside a call on the CPU
+    gpu = replace(evaluator._backend.has, asynchronous=True)
+    monkeypatch.setattr(evaluator, "_backend", MagicMock(has=gpu))
+    pinned = evaluator.pin(CASE)
+    again = decode(Case, encode(pinned))
+    assert again == pinned
+    assert delays_met(again) == drawn
+
+
+def test_a_delay_decides_how_much_is_held_and_for_how_long() -> None:
+    assert amount(0) == (0.5, 4)
+    made = [amount(delay) for delay in range(56)]
+    assert {part for part, _ in made} == {n / 8 for n in range(1, 8)}
+    assert {times for _, times in made} == set(range(1, 9))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ from kfuzz.cuda.driver import torch_runtime
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.device.surroundings import (
     POISON_BYTES,
+    Company,
+    Surroundings,
     _stream,
     hold_multiprocessors,
     poison_free,
@@ -420,6 +423,38 @@ def test_company_runs_beside_other_streams(company: str) -> None:
         torch.cuda.synchronize()
     assert beside, "the other work was over before a small kernel was"
     assert torch.equal(y, torch.relu(x))
+
+
+def test_a_replay_meets_the_delays_of_the_recipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[tuple[Company, int]] = []
+    begin = Surroundings.begin
+
+    def noted(
+        around: Surroundings, company: Company, poison: Poison, delay: int = 0
+    ) -> bool:
+        if company is not Company.NONE:
+            begun.append((company, delay))
+        return begin(around, company, poison, delay)
+
+    monkeypatch.setattr(Surroundings, "begin", noted)
+    evaluator = bench_of(
+        ops.relu, torch.relu, backend="cuda:0", dtypes="float32", layouts="contiguous"
+    )
+    pinned = evaluator.pin(case_of(37, 65))
+    assert pinned.delays is not None
+    clean(evaluator.judge(pinned, Depth.FULL))
+    first = begun.copy()
+    begun.clear()
+    clean(evaluator.judge(pinned, Depth.FULL))
+    assert begun == first
+    assert {company for company, _ in first} == {Company.HELD, Company.STIRRED}
+    assert len({delay for _, delay in first}) > 2
+    begun.clear()
+    clean(evaluator.judge(replace(pinned, delays=pinned.delays + 100), Depth.FULL))
+    assert [company for company, _ in begun] == [company for company, _ in first]
+    assert begun != first
 
 
 FAULT = f"""

@@ -58,21 +58,23 @@ _COMPANY: Final = {
 
 
 def with_loads(
-    evidence: Evidence, repeat: Callable[[Company], Run], *, thorough: bool
+    evidence: Evidence, repeat: Callable[[Company, int], Run], *, thorough: bool
 ) -> Evidence:
     """Return the evidence with repeats of its base run, up to the first that differs.
 
     Args:
         evidence: a case with its base run, whose results can be compared.
-        repeat: makes the call again, in the same memory and beside other work.
+        repeat: makes the call again, in the same memory and beside other work, with
+            the delay that follows from the case and the round.
         thorough: whether to leave less to chance.
     """
     if evidence.acceptance is None or not evidence.base.comparable:
         return evidence
-    for _ in range(THOROUGH_ROUNDS if thorough else ROUNDS):
+    for turn in range(THOROUGH_ROUNDS if thorough else ROUNDS):
         extended = evidence
+        delay = stream(evidence.case.drawn_delays + turn, Purpose.DELAYS)
         for probe, company in _COMPANY.items():
-            run = repeat(company)
+            run = repeat(company, delay)
             if run.unreliable:  # that company cannot be had here
                 continue
             if not run.comparable:  # for want of memory, or of the device
@@ -87,8 +89,8 @@ def loaded(evidence: Evidence, calls: CaseCalls, *, thorough: bool) -> Evidence:
     """Return the evidence with repeats of the case beside other work."""
     return with_loads(
         evidence,
-        lambda company: calls.call(
-            evidence.acceptance, options=Options(company=company)
+        lambda company, delay: calls.call(
+            evidence.acceptance, options=Options(company=company, delay=delay)
         ),
         thorough=thorough,
     )

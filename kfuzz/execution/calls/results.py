@@ -578,6 +578,7 @@ class Options:
             was there before it.
         measuring: where autotuners measure, None where they do not.
         company: on a GPU, what else runs meanwhile.
+        delay: decides how much of it, and for how long.
         stale: on a GPU, whether memory that nobody owns holds what fresh memory does
             too: what torch's allocator has free, and shared memory.
     """
@@ -588,6 +589,7 @@ class Options:
     outdated: bool = False
     measuring: Measuring | None = None
     company: Company = Company.NONE
+    delay: int = 0
     stale: bool = False
 
 
@@ -663,7 +665,7 @@ def execute(
         if around_it is not None:
             if options.stale:  # after the last of kfuzz's own results was freed
                 around_it.poison(fresh)
-            if not around_it.begin(options.company, fresh):
+            if not around_it.begin(options.company, fresh, options.delay):
                 return Run(unreliable="nothing could run beside it")
         call = partial(asked.call, *placement.tensors.values(), **asked.scalars)
         made = call_once(call, device, allocations, seed=options.seed)

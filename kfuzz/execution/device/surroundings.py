@@ -154,11 +154,11 @@ def word_of(poison: Poison) -> int:
     return int.from_bytes(pattern, "little", signed=True)
 
 
-HOLD_CYCLES: Final = 8_000_000
-"""Clock cycles, 4 to 5 ms, for which multiprocessors are held: longer than a small
-kernel takes from its launch to its end."""
+HOLD_CYCLES: Final = 2_000_000
+"""Clock cycles, some 1 ms, of which multiprocessors are held for 1 to 8: mostly longer
+than a small kernel takes from its launch to its end."""
 
-COPIES: Final = 32
+COPIES: Final = 8  # and up to 8 times so many
 COPY_BYTES: Final = 32 << 20
 """Each copy moves more than half of a second-level cache: 32 take some 2 ms."""
 
@@ -168,7 +168,7 @@ class Company(StrEnum):
 
     Attributes:
         NONE: nothing.
-        HELD: a kernel that holds half of the multiprocessors.
+        HELD: a kernel that holds a part of the multiprocessors.
         STIRRED: copies that keep memory busy.
     """
 
@@ -226,21 +226,22 @@ class Surroundings:
             except HarnessError as error:
                 self._without_kernels(error)
 
-    def begin(self, company: Company, poison: Poison) -> bool:
+    def begin(self, company: Company, poison: Poison, delay: int = 0) -> bool:
         """Start what is to run beside the next call.
 
         Args:
             company: what runs.
             poison: what it leaves in shared memory.
+            delay: decides how much runs, and for how long.
 
         Returns:
             Whether it could be started.
         """
         try:
             if company is Company.STIRRED:
-                stir_memory(self._device)
+                stir_memory(self._device, delay)
             elif company is Company.HELD and self._compiles:
-                hold_multiprocessors(self._device, poison)
+                hold_multiprocessors(self._device, poison, delay)
         except torch.OutOfMemoryError:
             return False
         except HarnessError as error:
@@ -264,26 +265,37 @@ def surroundings_on(device: torch.device) -> Surroundings:
     return Surroundings(device, torch_runtime())
 
 
-def hold_multiprocessors(device: torch.device, poison: Poison) -> None:
-    """Start a kernel that takes half of the multiprocessors for a bounded time.
+def amount(delay: int) -> tuple[float, int]:
+    """Return which part of the multiprocessors a delay holds, and for how many times.
+
+    0 stands for half of them, four times as long as the least.
+    """
+    return (delay + 3) % 7 / 8 + 1 / 8, 1 + (delay // 7 + 3) % 8
+
+
+def hold_multiprocessors(device: torch.device, poison: Poison, delay: int = 0) -> None:
+    """Start a kernel that takes a part of the multiprocessors for a bounded time.
 
     It takes all their shared memory, so that no block that needs any runs beside it.
 
     Args:
         device: a GPU.
         poison: what its shared memory is left with.
+        delay: see `amount`.
 
     Raises:
         HarnessError: where CUDA C++ cannot be compiled or launched.
     """
-    fill_shared(device, poison, each=0.5, cycles=HOLD_CYCLES, stream=_stream(device))
+    part, times = amount(delay)
+    cycles, stream = times * HOLD_CYCLES, _stream(device)
+    fill_shared(device, poison, each=part, cycles=cycles, stream=stream)
 
 
-def stir_memory(device: torch.device) -> None:
+def stir_memory(device: torch.device, delay: int = 0) -> None:
     """Start copies that keep a GPU's memory busy for a bounded time."""
     source, target = _buffers(device)
     with torch.cuda.stream(_stream(device)):
-        for _ in range(COPIES):
+        for _ in range(amount(delay)[1] * COPIES):
             target.copy_(source, non_blocking=True)
 
 

@@ -3,12 +3,12 @@
 They surface as errors about something else; none is evidence against a kernel.
 """
 
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -66,17 +66,9 @@ def explanation(error: BaseException, *, interpreted: bool = True) -> str:
     return ""
 
 
-# What Triton's interpreter looks up time and again, looked up once in a watch.
+# What Triton's interpreter looks up time and again, looked up once.
 #
-# Before each launch, and for each call of a function of the device's, it goes through
-# all of triton.language; for each block it makes a table of all dtypes. What comes of
-# it is the same each time. Keeping it costs less than it saves, and pays for checks.
-
-# Of modules and classes, by them and their number of attributes (the interpreter adds
-# some, and so may others): the names of builtins, what they are, and what stands for
-# each in a launch; None where something did already.
-_StandIns = list[tuple[str, Any, Any]]
-_builtins: dict[tuple[Any, int], _StandIns] = {}
+# For each block it makes a table of all dtypes. What comes of it is the same each time.
 
 
 def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -95,38 +87,176 @@ def _remembered(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return np_dtype
 
 
-def _shaped(original: Callable[..., None]) -> Callable[..., None]:
-    """Make the shape of tensors once for each."""
-    known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+# What Triton's frontend makes of an operation, found out once for each.
+#
+# What it asks of the builder depends on the types of tensors and on the other operands,
+# not on what tensors hold, and takes several times as long as the arithmetic.
 
-    def created(tensor: Any, handle: Any, kind: Any) -> None:
-        shape = tuple(kind.shape.values) if kind.is_block() else ()
-        found = known.get(shape)
-        if found is None:
-            original(tensor, handle, kind)
-            known[shape] = tensor.shape, tensor.numel
-            return
-        tensor.handle, tensor.type, tensor.dtype = handle, kind, kind.scalar
-        tensor.shape, tensor.numel = found
+_MOST_PLANS: Final = 1 << 13
+"""Kept at once: an operation with a number that each launch gives anew makes many."""
 
-    return created
+_PLAIN: Final = frozenset({int, bool, str, type(None)})
 
 
-def _typed(original: Callable[..., None]) -> Callable[..., None]:
-    """Check the shape of blocks once for each, and name their types."""
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+class _Plan(NamedTuple):
+    """What an operation asks of the builder.
 
-    def created(block: Any, element_ty: Any, shape: Any) -> None:
-        key = (element_ty.name, *shape)
-        found = known.get(key)
-        if found is None:
-            original(block, element_ty, shape)
-            known[key] = vars(block).copy()
-            return
-        vars(block).update(found)
-        block.element_ty = element_ty
+    Attributes:
+        steps: of each its name, its operands, and which of these are which handles: the
+            operation's own come first, then what steps made.
+        made: which handle the result has, None for none or the one in `kind`.
+        kind: what else the result consists of; None where it is an operand itself.
+    """
 
-    return created
+    steps: list[tuple[str, list[Any], list[tuple[int, Any]]]]
+    made: int | None
+    kind: dict[str, Any] | None
+
+
+class _Frontend:
+    """Triton's builtins as functions that plan once for each kind of operands."""
+
+    def __init__(self, module: Any) -> None:
+        self._semantic, self._tl = module.interpreter_semantic, module.tl
+        names = ("TensorHandle", "TensorDescHandle", "BlockPointerHandle")
+        found = (getattr(module, name, None) for name in names)
+        self._handles = tuple(filter(None, found))
+        self._plans: dict[tuple[Any, ...], _Plan | None] = {}
+        self._planning = False
+
+    def planned(self, member: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what stands for a builtin in a launch."""
+        semantic, plans, tensor = self._semantic, self._plans, self._tl.tensor
+
+        def stand_in(*operands: Any, **named: Any) -> Any:
+            named.pop("_semantic", None)
+            if self._planning:
+                return member(*operands, **named, _semantic=semantic)
+            key: list[Any] = [member]
+            tensors: list[Any] = []
+            for x in (*operands, *named, *named.values()) if named else operands:
+                kind = x.__class__
+                if kind is tensor:
+                    tensors.append(x)
+                    key.append(x.type.name)
+                elif kind in _PLAIN:
+                    key += kind, x
+                elif not self._describe(x, key):
+                    return member(*operands, **named, _semantic=semantic)
+            handles = [x.handle for x in tensors]
+            if len(handles) > 1:
+                places = [id(handle) for handle in handles]
+                if len(set(places)) < len(places):  # which operands are one
+                    key += map(places.index, places)
+            plan = plans.get(whole := tuple(key))
+            if plan is None:
+                operation = partial(member, *operands, **named, _semantic=semantic)
+                if whole in plans:
+                    return operation()
+                return self._plan(whole, operation, tensors)
+            for name, given, parts in plan.steps:
+                given = given.copy()
+                for place, number in parts:
+                    given[place] = handles[number]
+                handles.append(getattr(semantic.builder, name)(*given))
+            if plan.kind is None:
+                return None if plan.made is None else tensors[plan.made]
+            made = tensor.__new__(tensor)
+            vars(made).update(plan.kind)
+            if plan.made is not None:
+                made.handle = handles[plan.made]
+            return made
+
+        return stand_in
+
+    def _describe(self, value: Any, key: list[Any]) -> bool:
+        """Add what tells an operand from others; return whether anything does."""
+        tl, kind = self._tl, value.__class__
+        key.append(kind)
+        if kind is tl.constexpr:
+            return self._describe(value.value, key)
+        if kind in (slice, list, tuple):
+            parts = value
+            if kind is slice:
+                parts = value.start, value.stop, value.step
+            key.append(len(parts))
+            return all(self._describe(part, key) for part in parts)
+        if kind is float:
+            value = repr(value)  # 0.0 == -0.0
+        elif isinstance(value, tl.dtype):
+            value = value.name
+        elif kind not in _PLAIN:
+            return False
+        key.append(value)
+        return True
+
+    def _plan(
+        self, key: tuple[Any, ...], operation: Callable[[], Any], tensors: list[Any]
+    ) -> Any:
+        """Carry out an operation and keep what it asked of the builder."""
+        semantic, builder = self._semantic, self._semantic.builder
+        recorder = _Recorder(builder, [x.handle for x in tensors], self._handles)
+        self._planning, semantic.builder = True, recorder
+        try:
+            made = operation()
+        finally:
+            self._planning, semantic.builder = False, builder
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        plan = None
+        same = next((n for n, x in enumerate(tensors) if x is made), None)
+        if made is None or same is not None:
+            plan = _Plan(recorder.steps, same, None)
+        elif made.__class__ is self._tl.tensor:
+            number = recorder.numbers.get(id(made.handle))
+            kind = {**vars(made), "handle": recorder.constants.get(id(made.handle))}
+            if number is not None or kind["handle"] is not None:
+                plan = _Plan(recorder.steps, number, kind)
+        self._plans[key] = plan if recorder.sound else None
+        return made
+
+
+class _Recorder:
+    """Stands for the builder and notes what it is asked.
+
+    Attributes:
+        steps: as of a plan.
+        numbers: which handle an object is, by its id.
+        constants: handles that depend on no operand, by their ids.
+        sound: whether the same would do for other values of the operands.
+    """
+
+    def __init__(self, builder: Any, handles: list[Any], kinds: Any) -> None:
+        self._builder, self._handles, self._kinds = builder, handles, kinds
+        self.steps: list[tuple[str, list[Any], list[tuple[int, Any]]]] = []
+        self.numbers = {id(handle): n for n, handle in enumerate(handles)}
+        self.constants: dict[int, Any] = {}
+        self.sound = True
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._builder, name)
+        return partial(self._asked, name, found) if callable(found) else found
+
+    def _asked(self, name: str, method: Any, *operands: Any, **named: Any) -> Any:
+        made = method(*operands, **named)
+        given, places, kinds = list(operands), list[tuple[int, Any]](), self._kinds
+        for place, x in enumerate(operands):
+            if isinstance(x, kinds) and id(x) not in self.constants:
+                places.append((place, self.numbers.get(id(x))))
+                given[place] = None  # it may be large
+        kept = isinstance(made, kinds)
+        if not places and name.startswith("get_"):  # a number, or a type
+            if kept:
+                self.constants[id(made)] = made
+            return made
+        parts = [x for x in given if isinstance(x, list | tuple)]
+        known = all(number is not None for _, number in places)
+        known &= not named and not any(isinstance(x, kinds) for p in parts for x in p)
+        self.sound &= known and (kept or made is None)
+        self.steps.append((name, given, places))
+        self.numbers[id(made)] = len(self._handles)
+        self._handles.append(made)
+        return made
 
 
 # What kernels see of Triton's language, by whatever name they have it.
@@ -166,12 +296,10 @@ def install(module: Any, patches: Patches) -> None:
         kept = replace(options, sanitize_overflow=False)
         patches.set(module.interpreter_builder, "options", kept)
     patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
-    core = module.tl.core
-    patches.set(core.tensor, "__init__", _shaped(core.tensor.__init__))
-    patches.set(core.block_type, "__init__", _typed(core.block_type.__init__))
-    patches.set(module, "_patch_builtin", names.patch_builtin)
+    patches.set(module, "_patch_attr", names.patch_attr)
+    for owner, name, value in list(names.replaced()):
+        patches.set(owner, name, value)
     patches.set(module, "_patch_lang", names.patch_lang)
-    patches.set(module.GridExecutor, "__call__", names.launching())
     patches.set(module.InterpretedFunction, "rewrite", names.rewriting())
     for owner, name in (
         (module.ReduceOps, "generic_reduce"), (module.ScanOps, "generic_scan"),
@@ -182,17 +310,14 @@ def install(module: Any, patches: Patches) -> None:
 class _Names:
     """Replaces names of functions once in a launch, and restores them after it.
 
-    The interpreter patches all of triton.language for the kernel and for every call of
-    a device function; here it does so once, too.
+    The interpreter patches all of triton.language for each launch and every call of a
+    device function; here that is done once for all of them.
     """
 
     def __init__(self, module: Any) -> None:
         self._module, self._tl = module, module.tl
-        self._executor = module.GridExecutor.__call__
+        self._frontend = _Frontend(module)
         self._rewrite = module.InterpretedFunction.rewrite
-        self._patch_attr, self._patch_lang = module._patch_attr, module._patch_lang
-        # By their ids, in a launch: modules, classes, and what functions see.
-        self._patched: dict[int, Any] | None = None
         # What a launch replaces in Triton's modules, by its id: where it is.
         self._known: dict[int, tuple[ModuleType, str]] = {
             id(member): (home, name)
@@ -206,73 +331,41 @@ class _Names:
         self._seen: set[CodeType] | None = None
         self._replaced: list[tuple[dict[str, Any], str, Any]] = []
 
-    def patch_builtin(self, pkg: Any, builder: Any, scope: Any) -> None:
-        """Replace the builtins of a module or class, if that is still to do."""
-        if self._patched is not None:
-            if id(pkg) in self._patched:
-                return
-            self._patched[id(pkg)] = pkg
-        is_builtin = self._tl.core.is_builtin
-        for name, known, stand_in in self._stand_ins(pkg, builder):
-            member = getattr(pkg, name)
-            if member is known:
-                scope.set_attr(pkg, name, stand_in)
-            elif is_builtin(member):
-                self._patch_attr(pkg, name, member, builder, scope)
+    def patch_attr(self, obj: Any, name: str, member: Any, _: Any, scope: Any) -> None:
+        """Replace a builtin of a module or class."""
+        scope.set_attr(obj, name, self._frontend.planned(member))
 
-    def _stand_ins(self, pkg: Any, builder: Any) -> _StandIns:
-        """Return what is a builtin, or stands for one already."""
-        key = pkg, len(vars(pkg))
-        found = _builtins.get(key)
-        if found is None:
-            found = _builtins[key] = []
-            taker = SimpleNamespace(set_attr=lambda *made: taken.append(made[-1]))
-            for name, member in inspect.getmembers(pkg):
-                if self._tl.core.is_builtin(member):
-                    taken: list[Any] = []
-                    self._patch_attr(pkg, name, member, builder, taker)
-                    found.append((name, member, taken[0]))
-                elif getattr(member, "__module__", None) == self._module.__name__:
-                    found.append((name, None, None))
-        return found
+    def replaced(self) -> Iterator[tuple[Any, str, Any]]:
+        """Yield what launches replace in Triton's language, with what stands there."""
+        homes = {"tl": self._tl, "core": self._tl.core}
+        scope = self._module._patch_lang(SimpleNamespace(__globals__=homes))
+        places = dict.fromkeys((owner, name) for owner, name, _ in scope._changes)
+        made = [(owner, name, vars(owner)[name]) for owner, name in places]
+        scope.restore()
+        yield from made
+        yield self._tl, "range", self._loop
+        # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
+        yield self._tl.tensor, "__index__", number
 
     def patch_lang(self, fn: Any) -> Any:
-        """Patch what a function sees that runs in a launch, if that is still to do."""
-        patched, sees = self._patched, fn.__globals__
-        if patched is not None and id(sees) in patched:
-            scope = self._module._LangPatchScope()
-        else:
-            # It goes through all names of a file.
-            tl = self._tl
-            homes = {n: v for n, v in sees.items() if v is tl or v is tl.core}
-            scope = self._patch_lang(SimpleNamespace(__globals__=homes))
-            if patched is not None:
-                patched[id(sees)] = sees
-        if not self._seen:
-            # Of Triton's own module: the launch's scope restores them.
-            scope.set_attr(self._tl, "range", self._loop)
-            # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
-            scope.set_attr(self._tl.tensor, "__index__", number)
+        """Replace what a function sees, if that is still to do in this launch.
+
+        Returns:
+            What the interpreter restores at the end of a launch.
+        """
+        outermost = self._seen is None
+        self._seen = self._seen or set()
         self._see(fn)
-        return scope
+        return SimpleNamespace(restore=self._restore if outermost else lambda: None)
 
-    def launching(self) -> Callable[..., Any]:
-        """Return the launch of a grid, which restores all names after it."""
-
-        def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
-            outer = self._seen, self._replaced, self._patched
-            self._seen, self._replaced, self._patched = set(), [], {}
-            try:
-                return self._executor(executor, *arguments, **named)
-            finally:
-                for names, name, before in reversed(self._replaced):
-                    if before is _ABSENT:
-                        del names[name]
-                    else:
-                        names[name] = before
-                self._seen, self._replaced, self._patched = outer
-
-        return launch
+    def _restore(self) -> None:
+        self._seen = None
+        while self._replaced:
+            names, name, before = self._replaced.pop()
+            if before is _ABSENT:
+                del names[name]
+            else:
+                names[name] = before
 
     def rewriting(self) -> Callable[[Any], Any]:
         """Return the rewriting of a function, which forgets what encloses it."""

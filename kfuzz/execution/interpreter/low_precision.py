@@ -273,19 +273,12 @@ class _Operations:
         return original(builder, *operands)
 
     def create_atomic_rmw(
-        self,
-        original: Any,
-        builder: Any,
-        op: Any,
-        ptr: Any,
-        val: Any,
-        mask: Any,
-        sem: Any,
-        scope: Any,
+        self, original: Any, builder: Any, op: Any, ptr: Any, *others: Any
     ) -> Any:
+        val, mask = others[:2]
         name = self._name(val)
         if not name:
-            return original(builder, op, ptr, val, mask, sem, scope)
+            return original(builder, op, ptr, *others)
         if name != "bf16" or op != self._module._ir.ATOMIC_OP.FADD:
             self._no_code("atomics other than bf16 addition", name)
         found = np.zeros(val.data.shape, val.data.dtype)

@@ -328,7 +328,7 @@ def _distances(
     return np.zeros(offsets.shape, np.int64)
 
 
-_MOST_POLLS: Final = 10_000
+_MOST_POLLS: Final = 1_000
 """So many loads or atomics of one element that all give the same, with no other
 access between them, are a wait. Counted, not timed: a busy machine changes nothing."""
 
@@ -351,6 +351,7 @@ class AddressCheck:
         origin: address that the pointers in use were computed from, if known.
         casts: whether an integer became a pointer in this launch.
         volatile: whether what is carried out now is a volatile load.
+        regions: what the launch may touch.
     """
 
     def __init__(self, reach: Reach, *, outdated: bool = False) -> None:
@@ -361,7 +362,7 @@ class AddressCheck:
         self._reach = reach
         # One per line, kind of access, memory, place there, and other line of a race.
         self._entries: dict[tuple[str, str, str, str, str], Access] = {}
-        self._regions = Regions(())
+        self.regions = Regions(())
         self._races = RaceLog(1)
         self._order: list[Program] = []
         self._programs = 1
@@ -372,15 +373,10 @@ class AddressCheck:
         """Return what was recorded, in the order of first occurrence."""
         return tuple(self._entries.values())
 
-    @property
-    def regions(self) -> Regions:
-        """What the launch may touch."""
-        return self._regions
-
     def launch(self, arguments: Iterable[Any], programs: int) -> None:
         """Begin a launch."""
         launched = [t for a in arguments for t in tensors_in(a)]
-        self._regions = self._reach.regions(launched)
+        self.regions = self._reach.regions(launched)
         self._races, self._order = RaceLog(programs, history=self._outdated), []
         self._programs = programs
         self.casts, self.origin, self.atomic = False, None, False
@@ -414,20 +410,9 @@ class AddressCheck:
 
     def load(self, native: Any, ptrs: Array, mask: Any, other: Any, dtype: Any) -> Any:
         """Carry out a load; stray lanes get poison."""
-        size = np.dtype(dtype).itemsize
-        region = self._covering(ptrs, size)
-        if region is not None and not self.atomic:
-            writes = region.writes
-            if writes is None or writes.complete:
-                self._loaded(region, ptrs, mask, size)
-                result = native.load(ptrs, mask, other, dtype)
-                if self._outdated:
-                    live = shaped(mask, ptrs.shape)
-                    result = self._before(region, ptrs, live, result)
-                return result
-        live = shaped(mask, ptrs.shape)
+        size, live = np.dtype(dtype).itemsize, shaped(mask, ptrs.shape)
         access = ATOMIC if self.atomic else LOAD
-        pieces, bad = self._pieces(ptrs, live, size, access, region)
+        pieces, bad = self._pieces(ptrs, live, size, access)
         if bad is None:
             result = native.load(ptrs, mask, other, dtype)
         else:
@@ -450,16 +435,24 @@ class AddressCheck:
         self._polled = None
         size = values.dtype.itemsize
         live = shaped(mask, ptrs.shape)
-        region = self._covering(ptrs, size)
         access = ATOMIC if self.atomic else STORE
-        pieces, bad = self._pieces(ptrs, live, size, access, region)
+        pieces, bad = self._pieces(ptrs, live, size, access)
         for piece, lanes, offsets in pieces:
             if piece.writes is not None:
                 piece.writes.mark(offsets, size)
             if self.atomic:
                 self._met(piece, offsets, size)
             elif self._races.possible:
-                self._plain_store(native, ptrs, values, piece, lanes, offsets)
+                word, at = np.dtype(f"u{size}"), ptrs[lanes]
+                stored = np.ascontiguousarray(shaped(values, ptrs.shape)[lanes])
+                held = native.load(
+                    at, np.ones(at.shape, np.bool_), np.zeros(at.shape, word), word
+                )
+                races = self._races.store(
+                    piece, len(self._order) - 1, offsets, stored.view(word), held,
+                    _line(),
+                )  # fmt: skip
+                self._raced(STORE, piece, races)
         return native.store(ptrs, values, mask if bad is None else live & ~bad)
 
     def atomic_rmw(
@@ -489,26 +482,15 @@ class AddressCheck:
         return result
 
     def _atomic(self, ptrs: Array, live: Flags, size: int) -> Flags | None:
-        region = self._covering(ptrs, size)
-        pieces, bad = self._pieces(ptrs, live, size, ATOMIC, region)
+        pieces, bad = self._pieces(ptrs, live, size, ATOMIC)
         for piece, _, offsets in pieces:
             if piece.writes is not None:
                 piece.writes.mark(offsets, size)
             self._met(piece, offsets, size)
         return bad
 
-    def _covering(self, ptrs: Array, size: int) -> Region | None:
-        """Return the region that holds every lane, masked ones included."""
-        if not ptrs.size:
-            return None
-        low, high = int(ptrs.min()), int(ptrs.max()) + size
-        home = self._regions.home(self.origin)
-        if home is None:
-            return self._regions.covering(low, high)
-        return home if home.low <= low and high <= home.high else None
-
     def _pieces(
-        self, ptrs: Array, live: Flags, size: int, access: str, region: Region | None
+        self, ptrs: Array, live: Flags, size: int, access: str
     ) -> tuple[list[tuple[Region, Flags, NDArray[np.int64]]], Flags | None]:
         """Sort the live lanes by region and record the stray ones.
 
@@ -516,19 +498,13 @@ class AddressCheck:
             Per region that is legally touched the lanes and their byte offsets;
             and the stray lanes, None if there are none.
         """
-        bad: Flags | None = None
-        region = region or self._covering(ptrs[live], size)
-        groups = [(region, live)] if region is not None else []
-        if region is None and live.any():
-            numbers = np.full(ptrs.shape, -2, np.int64)
-            home = self._regions.home(self.origin)
-            numbers[live] = self._regions.numbers(ptrs[live], size, home)
-            groups = [
-                (self._regions.all[n], numbers == n)
-                for n in np.unique(numbers)
-                if n >= 0
-            ]
-            bad = self._strays(ptrs, numbers == -1, access)
+        numbers = np.full(ptrs.shape, -2, np.int64)
+        home = self.regions.home(self.origin)
+        numbers[live] = self.regions.numbers(ptrs[live], size, home)
+        bad = self._strays(ptrs, numbers == -1, access)
+        groups = [
+            (self.regions.all[n], numbers == n) for n in np.unique(numbers) if n >= 0
+        ]
         pieces = []
         for found, lanes in groups:
             offsets = (ptrs[lanes] - np.uint64(found.low)).view(np.int64)
@@ -551,11 +527,11 @@ class AddressCheck:
         if not outside.any():
             return None
         addresses = ptrs[outside]
-        home = self._regions.home(self.origin)
+        home = self.regions.home(self.origin)
         owners: list[tuple[Region | None, Flags]]
         owners = [(home, np.ones(addresses.shape, np.bool_))]
         if home is None:
-            owners = self._regions.nearest(addresses)
+            owners = self.regions.nearest(addresses)
         for region, mine in owners:
             offsets = addresses[mine].view(np.int64)
             if region is None:
@@ -566,27 +542,6 @@ class AddressCheck:
                 if side.any():
                     self._record(access, region, where, offsets[side])
         return outside
-
-    def _plain_store(
-        self,
-        native: Any,
-        ptrs: Array,
-        values: Array,
-        region: Region,
-        lanes: Flags,
-        offsets: NDArray[np.int64],
-    ) -> None:
-        word = np.dtype(f"u{values.dtype.itemsize}")
-        stored = np.ascontiguousarray(shaped(values, ptrs.shape)[lanes]).view(word)
-        at = ptrs[lanes]
-        held = native.load(
-            at, np.ones(at.shape, np.bool_), np.zeros(at.shape, word), word
-        )
-        program = len(self._order) - 1
-        self._raced(
-            STORE, region,
-            self._races.store(region, program, offsets, stored, held, _line()),
-        )  # fmt: skip
 
     def _loaded(self, region: Region, ptrs: Array, mask: Any, size: int) -> None:
         """Log a load for its races."""

@@ -170,10 +170,6 @@ class Programs(NDArrayOperatorsMixin):
             shape = tuple(shape[0])
         return Programs(self.data.reshape(len(self.data), *shape))
 
-    def flatten(self) -> "Programs":
-        """Return a copy with one axis."""
-        return self.reshape(-1).copy()
-
     def squeeze(self) -> "Programs":
         """Leave out axes of one element."""
         return self.reshape([n for n in self.shape if n != 1])
@@ -181,11 +177,6 @@ class Programs(NDArrayOperatorsMixin):
     def any(self) -> bool:
         """Return whether any of any program is true: code that asks goes by element."""
         return bool(self.data.any())
-
-    def all(self) -> "Programs":
-        """Return of each program whether all are true."""
-        flat = self.data.reshape(len(self.data), -1)
-        return Programs(np.all(flat, axis=1))
 
     def sum(self, axis: Any = None) -> Any:
         """Return sums along an axis."""
@@ -221,13 +212,6 @@ class Programs(NDArrayOperatorsMixin):
 
     def __index__(self) -> int:
         return operator.index(self._common())
-
-    def __float__(self) -> float:
-        return float(self._common())
-
-    def item(self) -> Any:
-        """Return the one element that each program has."""
-        return self._common().item()
 
     def _common(self) -> Any:
         """Return the value of one program that is the value of all.

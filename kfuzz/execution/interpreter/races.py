@@ -111,7 +111,6 @@ class _Spot:
         tables: by kind; stores of what was there before all others are with the loads.
         pending: loads that were not entered yet, while nothing was stored.
         held: how many these are.
-        passed: whether loads were let pass unlogged.
         met: whether there were atomics.
         before: per unit what it held before the last store.
     """
@@ -121,7 +120,6 @@ class _Spot:
         self.tables: dict[str, _Last] = {}
         self.pending: list[tuple[Indices, Words, Any, int]] = []
         self.held = 0
-        self.passed = False
         self.met = False
         self.before: Words | None = None
 
@@ -137,22 +135,17 @@ class RaceLog:
         programs: how many programs it runs.
         history: whether to keep what elements held before their last stores.
         journal: whether to keep what it takes to forget stores and atomics.
-        thorough: whether to log loads of memory that nothing has stored to yet.
 
     Attributes:
         journal: where these are.
         possible: whether programs can race, and it is known what orders them.
         incomplete: whether there were accesses to memory that is too large to follow.
-        passed: whether loads that were let pass unlogged are of memory stored to since.
     """
 
     def __init__(
-        self, programs: int, *, history: bool = False, journal: bool = False,
-        thorough: bool = True,
-    ) -> None:  # fmt: skip
+        self, programs: int, *, history: bool = False, journal: bool = False
+    ) -> None:
         self._history = history
-        self._thorough = thorough
-        self.passed = False
         self.journal: deque[_Entry] = deque(maxlen=None if journal else 0)
         self.possible = 1 < programs <= _PROGRAM
         self.incomplete = False
@@ -188,9 +181,6 @@ class RaceLog:
         if spot is None:
             spot = self._spots[memory] = _Spot(size)
         waits = not (spot.tables or spot.met or ordering)
-        if waits and not self._thorough:
-            spot.passed = True
-            return []
         stamps = self._stamps(LOAD, line, programs)
         if waits and spot.held < _MOST_PENDING:
             spot.pending.append((stamps, addresses, mask, size))
@@ -434,7 +424,6 @@ class RaceLog:
     def _follow(self, memory: Memory, spot: _Spot, offsets: Indices, size: int) -> bool:
         """Enter the loads before; return whether the memory is small enough for it."""
         self._refine(spot, offsets, size)
-        self.passed |= spot.passed
         if (memory.high - memory.low) // spot.unit > _MOST_UNITS:
             spot.pending, spot.held, self.incomplete = [], 0, True
             return False

@@ -35,13 +35,12 @@ from kfuzz.execution.interpreter.programs import (
 )
 from kfuzz.execution.interpreter.races import Race, RaceLog, chosen, consecutive
 
-LEAST_PROGRAMS: Final = 3
-"""Fewer take as long one after the other."""
+LEAST_PROGRAMS: Final = 1
+"""Fewer run one after the other."""
 
 _MOST_LOADS: Final = 10_000
 """More in one go may be a wait for a program."""
 
-_STORED_TO: Final = "memory is stored to whose loads were not followed"
 _LEAST_TOGETHER: Final = 4
 _MOST_SKIPPED: Final = 64
 
@@ -55,7 +54,6 @@ class Session:
         regions: what the launch may touch.
         programs: how many it runs.
         gets_on: called when some programs begin.
-        thorough: whether what is loaded may be stored to later.
 
     Attributes:
         atomic: whether what is carried out now is part of an atomic operation.
@@ -64,9 +62,8 @@ class Session:
     """
 
     def __init__(
-        self, regions: Regions, programs: int, gets_on: Callable[[], None], *,
-        thorough: bool,
-    ) -> None:  # fmt: skip
+        self, regions: Regions, programs: int, gets_on: Callable[[], None]
+    ) -> None:
         self._gets_on = gets_on
         self.atomic = self.volatile = self.casts = False
         self.origin: int | None = None
@@ -74,8 +71,8 @@ class Session:
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
             raise NotVectorised("arguments overlap")
-        self._log = RaceLog(programs, journal=True, thorough=thorough)
-        if not self._log.possible:
+        self._log = RaceLog(programs, journal=True)
+        if not self._log.possible and programs > 1:
             raise NotVectorised("that many programs are not followed")
         self._numbers = np.zeros(1, np.int64)
         self._loaded = 0
@@ -120,7 +117,8 @@ class Session:
         for region, lanes, units in self._pieces(ptrs, mask, word.itemsize):
             live = mask if lanes is None else lanes
             # For a load that all do stand the first and the last.
-            for whose in [self._all(ptrs.shape)] if many else self._numbers[[0, -1]]:
+            ends = self._numbers[[0, -1]] if self._log.possible else ()
+            for whose in [self._all(ptrs.shape)] if many else ends:
                 races = self._log.load(region, whose, ptrs, live, word.itemsize, "")
                 self._apart("a load", races)
             found = self._memory(region, word)[units]
@@ -142,8 +140,9 @@ class Session:
             ptrs, mask, word
         ):
             stored, held = _chosen(values.view(word), lanes), self._undo[-1][-1]
-            races = self._log.store(region, whose, offsets, stored, held, "")
-            self._apart("a store", races)
+            if self._log.possible:
+                races = self._log.store(region, whose, offsets, stored, held, "")
+                self._apart("a store", races)
             memory[key] = stored
 
     def atomic_rmw(
@@ -183,8 +182,6 @@ class Session:
         """Go on if accesses meet nobody else's."""
         for race in races:
             raise NotVectorised(f"{access} meets another program's {race.access}")
-        if self._log.passed:
-            raise NotVectorised(_STORED_TO)
         if self._log.incomplete:
             raise NotVectorised("memory of that size is not followed")
 
@@ -278,8 +275,6 @@ def _counted(offsets: Indices, size: int) -> Indices:
     return offsets >> size.bit_length() - 1
 
 
-# Kernels that store to what they load.
-_in_place: set[CodeType] = set()
 # How many bytes the largest value of a program takes, by a kernel's code.
 _sizes: dict[CodeType, int] = {}
 # Kernels whose programs had to run one after the other: for how many launches they do
@@ -293,7 +288,7 @@ def run(
     arguments: Mapping[str, Any],
     grid: tuple[int, int, int],
     order: NDArray[np.int64],
-    session: Callable[[bool], Session],
+    session: Callable[[], Session],
 ) -> str:
     """Run the programs of a launch together.
 
@@ -303,8 +298,7 @@ def run(
         arguments: of the launch.
         grid: its size.
         order: the programs' places in the grid, z fastest, in the order to run.
-        session: makes what carries out its memory operations, and watches; it is given
-            whether what is loaded may be stored to.
+        session: makes what carries out its memory operations, and watches.
 
     Returns:
         "" if they ran, else why nothing was done.
@@ -317,9 +311,14 @@ def run(
         _skipped[code] = skip - 1, next_time, why
         return why
     following: Session | None = None
+
+    def some(group: NDArray[np.int64]) -> None:
+        builder.grid_idx = _places(order[group], grid)
+        kernel(**arguments)
+
     try:
-        following = session(code in _in_place)
-        _run(builder, kernel, arguments, grid, order, following)
+        following = session()
+        _run(some, len(order), code, following)
         _skipped.pop(code, None)
         return ""
     except (Exception, NotVectorised) as error:
@@ -327,24 +326,18 @@ def run(
         why = str(error) if isinstance(error, NotVectorised) else type(error).__name__
     if following is not None:
         following.roll_back()
-    if why == _STORED_TO:
-        _in_place.add(code)
-        return run(builder, kernel, arguments, grid, order, session)
     _skipped[code] = next_time, min(2 * next_time, _MOST_SKIPPED), why
     return why
 
 
 def _run(
-    builder: Any,
-    kernel: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    grid: tuple[int, int, int],
-    order: NDArray[np.int64],
+    some: Callable[[NDArray[np.int64]], None],
+    total: int,
+    code: CodeType,
     session: Session,
 ) -> None:
-    total, runs = len(order), 0
-    pending = [np.arange(total)]
-    size = _sizes.get(kernel.__code__, 0)
+    pending, runs = [np.arange(total)], 0
+    size = _sizes.get(code, 0)
     while pending:
         group = pending.pop(0)
         most = programs.LIMIT_BYTES // max(size, 1)
@@ -358,9 +351,8 @@ def _run(
             raise NotVectorised("programs take many paths")
         place = session.begin(group)
         Programs.largest = 0
-        builder.grid_idx = _places(order[group], grid)
         try:
-            kernel(**arguments)
+            some(group)
         except Diverged as parted:
             if len(parted.values) != len(group):
                 raise NotVectorised("a condition within a reduction") from None
@@ -376,7 +368,7 @@ def _run(
             continue
         if len(group) > 1:
             size = Programs.largest // len(group)
-    _sizes[kernel.__code__] = size
+    _sizes[code] = size
 
 
 def _places(places: NDArray[np.int64], grid: tuple[int, int, int]) -> tuple[Any, ...]:

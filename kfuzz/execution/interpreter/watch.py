@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from linecache import getline
 from operator import index
@@ -34,7 +34,7 @@ from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls import tuning
 from kfuzz.execution.calls.compiling import gets_on
-from kfuzz.execution.calls.patches import Again, Patches
+from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter import (
     inline_assembly,
@@ -44,14 +44,7 @@ from kfuzz.execution.interpreter import (
     memory,
     vectorised,
 )
-from kfuzz.execution.interpreter.memory import (
-    AddressCheck,
-    Program,
-    Reach,
-    Region,
-    Regions,
-    tensors_in,
-)
+from kfuzz.execution.interpreter.memory import AddressCheck, Reach, tensors_in
 from kfuzz.execution.interpreter.programs import NotVectorised
 
 # Launches in Triton's interpreter, made as compiled kernels are launched.
@@ -99,51 +92,80 @@ def _scalar(module: Any, value: Any, name: str) -> Any:
     return module.tl.tensor(module.TensorHandle(data, dtype), dtype)
 
 
+@lru_cache(256)
+def _parameters(
+    kernel: Any, normalized: Callable[[Any], str]
+) -> tuple[inspect.Signature, dict[str, str]]:
+    """Return what a kernel takes, and by name the types that it declares."""
+    signature, declared = inspect.signature(kernel), inspect.get_annotations(kernel)
+    kinds = {name: "" for name in signature.parameters}
+    return signature, kinds | {name: normalized(t) for name, t in declared.items()}
+
+
 def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the launch of a grid whose programs `Launches.run` runs."""
+    builder, jit = module.interpreter_builder, module.triton.runtime.jit
+    numeric = frozenset(jit.type_canonicalisation_dict.values())
+
     def launch(executor: Any, *arguments: Any, **named: Any) -> Any:
-        declared = {
-            name: module.triton.runtime.jit._normalize_ty(kind)
-            for name, kind in inspect.get_annotations(executor.fn).items()
-        }
-        jit = module.triton.runtime.jit
-        numeric = frozenset(jit.type_canonicalisation_dict.values())
-        executor.constexprs = [
-            name
-            for name in executor.arg_names
-            if _CONSTANT in declared.get(name, "") or name in executor.constexprs
-        ]
+        kernel = executor.fn
+        signature, kinds = _parameters(kernel, jit._normalize_ty)
+        named = {name: value for name, value in named.items() if name in kinds}
+
+        def bound(given: Any, by_name: Any) -> dict[str, Any]:
+            made = signature.bind(*given, **by_name)
+            made.apply_defaults()
+            return made.arguments
+
         if callable(executor.grid):
-            known = {k: v for k, v in named.items() if k in executor.arg_names}
-            bound = inspect.getcallargs(executor.fn, *arguments, **known)
-            executor.grid = executor.grid(bound)
+            executor.grid = executor.grid(bound(arguments, named))
         if isinstance(executor.grid, list):
             executor.grid = tuple(executor.grid)
+        if (grid := _sizes(executor.grid)) is None:
+            return original(executor, *arguments, **named)
 
-        def typed(name: str, value: Any) -> Any:
-            kind = declared.get(name, "")
-            plain = isinstance(value, int | float) and name not in executor.constexprs
-            if not plain or kind not in numeric:
+        def held(name: str, value: Any) -> Any:
+            kind = kinds[name]
+            if _CONSTANT in kind or name in executor.constexprs:
                 return value
-            return _scalar(module, value, kind)
+            if isinstance(value, int | float) and kind in numeric:
+                return _scalar(module, value, kind)
+            return module._implicit_cvt(value)
 
-        positional = map(typed, executor.arg_names, arguments)
-        by_name = {name: typed(name, value) for name, value in named.items()}
-        kernel = executor.fn
-        if (whole := _sizes(executor.grid)) is not None:
-            # For Triton one program, which runs all.
-            _current.executor, _current.grid = executor, whole
-            executor.grid = (1, 1, 1)
-        try:
-            # What runs now asks of tensors where they are, not where they say.
-            with torch._C.DisableTorchFunction():
-                return original(executor, *positional, **by_name)
-        finally:
-            executor.fn, _current.executor, _current.given = kernel, None, []
+        # What runs now asks of tensors where they are, not where they say.
+        with torch._C.DisableTorchFunction():
+            plain = all(type(t) is Tensor for t in tensors_in([arguments, named]))
+            # The copies that it makes are no operators of the kernel's: no mode of
+            # torch's, which costs more than they do, has anything to see there.
+            with _no_dispatch() if plain else nullcontext():
+                here = executor._init_args_hst(arguments, named)
+            _current.given = [*here[0], *here[1].values()]
+            for hook in executor.pre_run_hooks:
+                hook(*here[0], **here[1])
+            scope = module._patch_lang(kernel)
+            try:
+                passed = {n: held(n, v) for n, v in bound(*here).items()}
+                builder.set_grid_dim(*grid)
+                _current.launch(grid)
+                try:
+                    _current.run(builder, kernel, **passed)
+                except Exception as error:
+                    if module.triton.knobs.compilation.front_end_debugging:
+                        raise
+                    raise module.InterpreterError(repr(error)) from error
+            finally:
+                scope.restore()
+                _current.given = []
+            there = [t.data_ptr() for t in tensors_in([arguments, named])]
+            # On the CPU the tensors are their own host copies: each storage would be
+            # copied to itself, all of a sparse one and what nothing has written too.
+            if there != [t.data_ptr() for t in tensors_in([*here])]:
+                executor._restore_args_dev(arguments, here[0], named, here[1])
 
     return launch
 
 
-def _sizes(grid: Any) -> Program | None:
+def _sizes(grid: Any) -> memory.Program | None:
     """Return the size of a grid, None where Triton itself shall say what is wrong."""
     if not isinstance(grid, tuple) or not 0 < len(grid) <= 3:
         return None
@@ -177,7 +199,6 @@ class Launches:
         tuned: number of the autotune configuration to run, modulo how many.
         measuring: where autotuners measure; None where they do not.
         given: the arguments of the launch, on the host.
-        executor: what makes the launch to come, None where Triton runs its programs.
         grid: its size.
         together: whether the programs of a launch may run at once.
         at_once: launches whose programs did.
@@ -190,12 +211,11 @@ class Launches:
     configs: int = 0
     check: AddressCheck | None = None
     reverse: bool = False
-    last: Program | None = None
+    last: memory.Program | None = None
     tuned: int = 0
     measuring: tuning.Measuring | None = None
     given: list[Any] = field(default_factory=list, repr=False)
-    executor: Any = None
-    grid: Program = (1, 1, 1)
+    grid: memory.Program = (1, 1, 1)
     together: bool = True
     at_once: int = 0
     alone: Counter[str] = field(default_factory=Counter)
@@ -217,7 +237,7 @@ class Launches:
         """Whether programs run at once now."""
         return isinstance(self.check, vectorised.Session)
 
-    def launch(self, grid: Program) -> None:
+    def launch(self, grid: memory.Program) -> None:
         """Begin a launch of the arguments noted."""
         self.grid = grid
         self._launched += 1
@@ -240,28 +260,19 @@ class Launches:
             self.at_once += 1
             self.programs += order.size
             return
-        if order.size >= vectorised.LEAST_PROGRAMS:
+        if order.size > 1:
             self.alone[why] += 1
         for x, y, z in np.stack(np.unravel_index(order, self.grid), 1).tolist():
             self._program((x, y, z))
             builder.set_grid_idx(x, y, z)
             kernel(**arguments)
 
-    def _session(
-        self, check: AddressCheck | None, thorough: bool
-    ) -> vectorised.Session:
+    def _session(self, check: AddressCheck | None) -> vectorised.Session:
         """Return what follows the programs of the launch from now on."""
-        if check is None:
-            spans = {
-                (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes())
-                for t in tensors_in(self.given)
-            }
-            regions = Regions(Region(a, a + n, 1, "", "") for a, n in spans if n)
-        else:
+        regions = Reach({}, {}, None).regions(tensors_in(self.given))
+        if check is not None:
             regions = check.regions
-        session = vectorised.Session(
-            regions, math.prod(self.grid), self._gets_on, thorough=thorough
-        )
+        session = vectorised.Session(regions, math.prod(self.grid), self._gets_on)
         self.check = cast(AddressCheck, session)  # it stands for one
         return session
 
@@ -281,7 +292,7 @@ class Launches:
         if self._launched <= _LAUNCHES:
             gets_on()
 
-    def _program(self, place: Program) -> None:
+    def _program(self, place: memory.Program) -> None:
         """Begin a program."""
         self.programs += 1
         self._gets_on()
@@ -293,8 +304,10 @@ _no_dispatch: Final = torch._C._DisableTorchDispatch
 
 _current = Launches()
 _installed = False
-# By what is corrected: making all patches anew takes longer than most operations.
-_again: dict[frozenset[str], Again] = {}
+# Of the interpreter; made anew they take longer than most operations.
+_corrections = Patches()
+# Whether they stay until the process ends.
+_stays = False
 
 
 def interpreting() -> bool:
@@ -325,7 +338,8 @@ def _is_own_fault(error: BaseException) -> bool:
     """
     frames = list(walk_tb(error.__traceback__))
     names = [str(f.f_globals.get("__name__", "")) for f, _ in frames]
-    own = [f for f, n in zip(frames, names, strict=True) if not n.startswith("triton.")]
+    others = ("triton.", f"{__package__}.")
+    own = [f for f, n in zip(frames, names, strict=True) if not n.startswith(others)]
     if not own:
         return False
     frame, at = own[-1]
@@ -349,7 +363,7 @@ def watch(
     reach: Reach | None = None,
     *,
     reverse: bool = False,
-    last: Program | None = None,
+    last: memory.Program | None = None,
     config: int = 0,
     measuring: tuning.Measuring | None = None,
     outdated: bool = False,
@@ -376,32 +390,37 @@ def watch(
     )
     try:
         with ExitStack() as session:
-            if not interpreting():
-                session.enter_context(_session(_choose))
-            elif _MODULE in sys.modules:
+            interpreted = interpreting() and _MODULE in sys.modules
+            if interpreted:
                 session.enter_context(np.errstate(all="ignore"))
                 if simulated.is_met():
                     session.enter_context(simulated.gpu())
-                session.enter_context(_session(_install))
+            if interpreted or not interpreting():
+                session.enter_context(_session(interpreted))
             yield _current
     finally:
         _current = outer
 
 
 @contextmanager
-def _session(install: Callable[[Patches], None]) -> Iterator[None]:
+def _session(interpreted: bool) -> Iterator[None]:
     """Patch Triton while the block runs; within another session, do nothing."""
-    global _installed
+    global _installed, _corrections
     if _installed:
         yield
         return
     try:
         with Patches() as patches:
             _installed = True
-            install(patches)
+            if interpreted and not _corrections.redo():
+                _corrections = Patches()
+                _hook(sys.modules[_MODULE], _corrections)
+            _choose(patches)
             yield
     finally:
         _installed = False
+        if not _stays:
+            _corrections.undo()
 
 
 def _choose(patches: Patches) -> None:
@@ -420,20 +439,19 @@ def _choose(patches: Patches) -> None:
     tuning.measure_nothing(patches)
 
 
-def _install(patches: Patches) -> None:
-    """Hook and correct the interpreter."""
-    module: Any = sys.modules[_MODULE]
-    corrected = low_precision.correctable(module)
-    again = _again.get(corrected)
-    if again is None or not again.make(patches):
-        _hook(module, corrected, patches)
-        _again[corrected] = patches.again()
-    _choose(patches)
+def stay_corrected() -> None:
+    """Have this process keep the interpreter as a watch has it, once one was.
+
+    For children, in which nobody else uses Triton: to make all patches again for each
+    call takes as long as a small launch.
+    """
+    global _stays
+    _stays = True
 
 
-def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
+def _hook(module: Any, patches: Patches) -> None:
     """Make the patches that are the same in every session."""
-    handle = module.TensorHandle
+    handle, corrected = module.TensorHandle, low_precision.correctable(module)
     created = handle.__post_init__
     wrong = _UNRELIABLE - corrected
     known: set[tuple[str, int]] = set()
@@ -450,7 +468,6 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
             _current.distrust(f"Triton's interpreter computes {name} wrongly")
 
     patches.set(handle, "__post_init__", created_handle)
-    _follow_launches(module, patches)
     if corrected:
         low_precision.install(module, lambda why: _current.distrust(why), patches)
     libdevice.install(module, patches)
@@ -459,40 +476,6 @@ def _hook(module: Any, corrected: frozenset[str], patches: Patches) -> None:
     memory.install(module, lambda: _current.check, patches)
     vectorised.install(module, lambda: _current.following, patches)
     language.install(module, patches)
-
-
-def _follow_launches(module: Any, patches: Patches) -> None:
-    executor, builder = module.GridExecutor, module.interpreter_builder
-    give, restore = executor._init_args_hst, executor._restore_args_dev
-    size = builder.set_grid_dim
-
-    def given(self: Any, *arguments: Any) -> Any:
-        plain = all(type(t) is Tensor for t in tensors_in(arguments))
-        # The copies that it makes are no operators of the kernel's: no mode of torch's,
-        # which costs more than the copies do, has anything to see there.
-        with _no_dispatch() if plain else nullcontext():
-            positional, named = give(self, *arguments)
-        _current.given = [*positional, *named.values()]
-        return positional, named
-
-    def sized(x: Any, y: Any, z: Any) -> None:
-        running = _current.executor
-        grid = (index(x), index(y), index(z)) if running is None else _current.grid
-        size(*grid)
-        _current.launch(grid)
-        if running is not None:
-            running.fn = partial(_current.run, builder, running.fn)
-
-    def restored(self: Any, given: Any, held: Any, named: Any, kept: Any) -> None:
-        there, here = tensors_in([given, named]), tensors_in([held, kept])
-        # On the CPU the tensors are their own host copies: each storage would be
-        # copied to itself, all of a sparse one and what nothing has written too.
-        if [t.data_ptr() for t in there] != [t.data_ptr() for t in here]:
-            restore(self, given, held, named, kept)
-
-    patches.set(executor, "_init_args_hst", given)
-    patches.set(executor, "_restore_args_dev", restored)
-    patches.set(builder, "set_grid_dim", sized)
 
 
 # What a child's first case would import or compute, had before it is forked.

@@ -1,13 +1,15 @@
 """Conformance levels: what a statement is worth, and why not more."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kfuzz.core.verdict import Graded, Soundness, Tried, Verdict
+from kfuzz.features.lab.grade.grading import _instruments
 from kfuzz.features.lab.grade.statement import Instrument, KernelStatement
-from kfuzz.features.lab.grade.statement_text import standing_of
+from kfuzz.features.lab.grade.statement_text import LEVELS, standing_of
 from tests.helpers.statements import CLASSES, WELL, but, kernel, statement
 
 VIOLATED = Graded(Verdict.VIOLATES, 20_000, 0, Soundness.SOUND)
@@ -24,7 +26,7 @@ def level_of(made: KernelStatement, **changes: Any) -> int:
 def test_all_evidence_but_instruments_is_the_third_level() -> None:
     standing = standing_of(statement(), kernel())
     assert standing.level == 3
-    assert standing.lacks == ("no page guards", "no race check", "no sanitizer")
+    assert standing.lacks == ("no page guards", "no race check")
 
 
 def test_the_fourth_level_needs_instruments_and_a_long_search() -> None:
@@ -83,3 +85,14 @@ def test_without_calibration_nothing_counts() -> None:
     standing = standing_of(statement(made), made)
     assert standing.level == 0
     assert "K-VAL-01 is uncalibrated" in standing.lacks
+
+
+def test_a_gpu_has_what_the_fourth_level_asks_for() -> None:
+    beside_pages = [SimpleNamespace(cases=1, fenced=True)]
+    asked = set(LEVELS[3].instruments)
+    assert asked <= set(_instruments("cuda", beside_pages))
+    assert not asked <= set(
+        _instruments("cuda", [SimpleNamespace(cases=1, fenced=False)])
+    )
+    assert not asked <= set(_instruments("interpret", beside_pages[:0]))
+    assert not asked <= set(_instruments("cpu", beside_pages))

@@ -233,6 +233,9 @@ def _instruments(
     fenced = [kernel.fenced for kernel in finished if kernel.cases]
     if fenced and all(fenced):
         found.append(Instrument.PAGE_GUARDS)
-    if not BACKENDS[backend].has.native:
-        found += [Instrument.ADDRESS_CHECK, Instrument.RACE_CHECK]
+    has = BACKENDS[backend].has
+    if not has.native:
+        found.append(Instrument.ADDRESS_CHECK)
+    if has.asynchronous or not has.native:  # repeats under delays, a log of accesses
+        found.append(Instrument.RACE_CHECK)
     return tuple(found)

@@ -18,7 +18,6 @@ class Instrument(StrEnum):
     PAGE_GUARDS = "page guards"
     ADDRESS_CHECK = "address check"
     RACE_CHECK = "race check"
-    SANITIZER = "sanitizer"
 
 
 @dataclass(frozen=True)

@@ -75,11 +75,7 @@ LEVELS: Final = (
         "a long search with instruments on the device",
         decided=300,
         cases=10_000,
-        instruments=(
-            Instrument.PAGE_GUARDS,
-            Instrument.RACE_CHECK,
-            Instrument.SANITIZER,
-        ),
+        instruments=(Instrument.PAGE_GUARDS, Instrument.RACE_CHECK),
     ),
 )
 
