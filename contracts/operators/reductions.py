@@ -696,7 +696,8 @@ def reference_var(x: Any, *, dim: int, correction: int) -> Any:
     """Sum of squared differences from the mean, divided by n - correction."""
     centred = x - x.mean(dim, keepdim=True)
     n = x.shape[dim] - correction
-    total = (centred * centred).sum(dim)
+    # Where means are merged the square of a difference may be twice the sum.
+    total = (2 * (centred * centred)).sum(dim) / 2
     return total / n if n > 0 else total.new_full(total.shape, float("nan"))
 
 

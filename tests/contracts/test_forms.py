@@ -88,6 +88,25 @@ def test_either_form_of_batch_norm_and_no_coarser_one(shift: float) -> None:
     assert missed(ops.batch_norm, coarse, x, mean, var) > 100
 
 
+def by_torch(x: Tensor) -> Tensor:
+    """x.var(-1)."""
+    return x.var(-1)
+
+
+@pytest.mark.parametrize(
+    "operator", [ops.var, kfuzz.reference(by_torch, {"x": ks.tensors("M N")})]
+)
+def test_a_variance_of_merged_means_may_overflow_on_the_way(operator: Operator) -> None:
+    """Of two elements it is d d / 2, whose d d overflows where that fits."""
+    x = torch.tensor([[2.3e19, 0.0], [2.3e18, 0.0]])
+    d = x[:, 1] - x[:, 0]
+    merged = d * d * 0.5
+    assert merged[0].isinf()
+    assert x.double().var(-1).max() < F32.max_finite
+    assert missed(operator, merged, x) == 0
+    assert missed(operator, merged.clamp(max=0), x) == 1
+
+
 def test_a_step_computed_of_scalars_in_float32_is_within_the_bound() -> None:
     def corrected(x: Tensor, *, beta: float = 0.999, step: int = 3) -> Tensor:
         return x / (1 - beta**step)

@@ -166,7 +166,8 @@ def _moments(x: Tensor, dims: Any, less: float) -> tuple[Tensor, Tensor]:
     n = math.prod(x.shape[d] for d in dims)
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
-    squares = (centred * centred).sum(dims, keepdim=True)
+    # Where means are merged the square of a difference may be twice the sum.
+    squares = (2 * (centred * centred)).sum(dims, keepdim=True) / 2
     return mean, squares / max(n - less, 0)
 
 
