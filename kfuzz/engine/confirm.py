@@ -253,8 +253,6 @@ def process(
     runner.hanging = hangs
     if is_beside_page(finding):
         runner.fault = first.failure
-    if finding.signature.kind in BEYOND_BASE:
-        runner.sought = finding.signature.kind
     try:
         return _minimise(runner, finding, first, deadline, stopped, save)
     finally:
@@ -386,7 +384,9 @@ def _minimise(
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
     shown = _Shown(runner, signature, stopped)
     shown.failing.append(finding.case)
+    runner.sought = signature.kind if signature.kind in BEYOND_BASE else None
     minimum, reduction = _reduced(shown, finding.case, deadline)
+    runner.sought = None  # what an explanation says to pass conforms throughout
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments

@@ -129,6 +129,29 @@ def test_the_classes_are_told_apart_once_in_a_fresh_child_at_the_minimum() -> No
     assert runner.prepared
 
 
+def test_what_an_explanation_says_to_pass_fails_in_no_other_way_either() -> None:
+    """While it is made small a case is put to what can show the symptom, no longer."""
+
+    class Unwritten(Scripted):
+        sought: Kind | None = None
+
+        def _report(self, fails: bool, depth: str) -> CaseReport:
+            if not fails and self.sought:
+                return CaseReport({})
+            kind = Kind.UNWRITTEN if fails else Kind.RACE
+            contract = "K-MEM-02" if fails else "K-DET-01"
+            return CaseReport({}, failure=Failure(contract, kind, "wrong", "out"))
+
+    runner, start = Unwritten(lambda case: case.elements >= 3), found(20)
+    failure = replace(start.failure, contract="K-MEM-02", kind=Kind.UNWRITTEN)
+    signature = failure.signature("softmax")
+    final, _ = taken(runner, replace(start, failure=failure, signature=signature))
+    assert final.state is State.CONFIRMED
+    assert final.case.elements == 3
+    assert final.explanation is not None
+    assert not any("passes" in line for line in final.explanation.lines)
+
+
 def test_a_slow_case_is_made_small_before_fresh_children_are_asked() -> None:
     runner = Scripted(lambda case: case.elements >= 3)
     runner.predicted = 5.0
