@@ -220,7 +220,7 @@ def _aspects(
         if CLASS_OF[dtype] is not mine:
             yield (
                 mine, f"in {dtype}", lambda c: CLASS_OF[c.data.dtype] is mine,
-                partial(_map_values, _unchanged, dtype=dtype),
+                partial(_map_values, np.positive, dtype=dtype),
             )  # fmt: skip
     yield from (_of_scalar(n, value) for n, every in scalars.items() for value in every)
     strided = any(not d.spec().is_contiguous for d in case.destinations.values())
@@ -260,8 +260,8 @@ def _aspects(
         ),
         (
             None, "with the usual bits of NaN",
-            lambda c: _map_values(_unchanged, c) not in (c, None),
-            partial(_map_values, _unchanged),
+            lambda c: _map_values(np.positive, c) not in (c, None),
+            partial(_map_values, np.positive),
         ),
     )  # fmt: skip
     yield from others
@@ -291,10 +291,6 @@ def _extended(case: Case) -> Case:
     for axis in [axis for axis, n in case.dims.items() if n == 0]:
         case = filled(case, axis)
     return case
-
-
-def _unchanged(n: _Numbers) -> _Numbers:
-    return n
 
 
 # Kinds of values, how to know them, and what is put in their place. The sign of an

@@ -144,6 +144,29 @@ def test_what_takes_too_long_above_the_budget_is_no_hang(
     assert kernel.cases > 100
 
 
+@pytest.mark.slow
+def test_what_takes_too_long_in_more_rows_than_usual_is_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of no more elements than usual: the largest class has more rows, too."""
+    free = BYTES_EACH << 17
+    monkeypatch.setattr("kfuzz.engine.search.campaign.free_memory", lambda: free)
+    source, begun = KERNEL, tmp_path / "begun"
+    for old, new in (
+        ("ops.relu", "ops.softmax"),
+        ("relu(x):", "relu(x, dim):"),
+        ("torch.relu(x)", "torch.softmax(x.float(), dim).to(x.dtype)"),
+    ):
+        source = source.replace(old, new)
+    monkeypatch.setattr(f"{__name__}.KERNEL", source)
+    note = f"print(x.numel(), file=open({str(begun)!r}, 'a'), flush=True)"
+    rows = "x.numel() // max(x.shape[dim], 1) if x.dim() else 1"
+    body = f"if ({rows}) > 1 << 12: {note}; time.sleep(30)"
+    _, kernel = called(tmp_path, body, max_time=40.0, jobs=1)
+    assert any(int(n) <= 1 << 16 for n in begun.read_text().split())
+    assert kernel.cases > 100
+
+
 def test_memory_that_lacks_above_the_budget_is_no_error() -> None:
     def runs_out(x: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -505,6 +505,7 @@ class Campaign:
         if self.shares_time():
             drawing, whole = quantum(left) / 2, kernel.seconds + left
             kernel.patience = max(COMPILING_SECONDS, SHARE * whole)
+        kernel.runner.beyond = size.budget.elements > kernel.budget.elements
         kernel.number = next(kernel.numbers)
         number = round_seed(self.config.seed, kernel.name, kernel.number)
         if guided := self.guided.get(kernel.node_id):
@@ -524,6 +525,7 @@ class Campaign:
             if strategy is not None and not this_round.over:
                 end = time.monotonic() + drawing
                 prefilter_round(kernel, this_round, strategy, self.config, end=end)
+        kernel.runner.beyond = False
         size.count(time.monotonic() - began, cut_at=cut_at)
         if self.config.also_compile and this_round.found is None:
             this_round.judge_builds(self.config.also_compile)

@@ -436,6 +436,8 @@ class Runner:
             that it is not established again for every smaller case.
         sought: a kind that one call does not show and that alone is looked for, so
             that a smaller case that conforms gets no calls that cannot show it.
+        beyond: whether cases are of more elements or rows than usual, so that one may
+            rightly take as long as a hang.
         compiled: seconds of compiling that were waited for with the last answer.
 
     Every method that waits raises `Stopped` once `expired` says so.
@@ -456,6 +458,7 @@ class Runner:
         self.hanging = False
         self.fault: Failure | None = None
         self.sought: Kind | None = None
+        self.beyond = False
         self.compiled = 0.0
         self._expired = expired
         self._passed: dict[str, Any] | None = None
@@ -814,20 +817,16 @@ class Runner:
     ) -> CaseReport:
         peer = self._send(message)
         start = time.perf_counter()
-        # Where classes of sizes share the time, the largest may rightly take as long as
-        # a hang.
-        larger = message["case"].largest > self.place.budget.elements
-        beyond = larger and patience < math.inf
-        until = time.monotonic() + 2 * patience if beyond else math.inf
+        until = time.monotonic() + 2 * patience if self.beyond else math.inf
         report = self._take(
             peer, limit, established=False, patience=patience, until=until
         )
-        if not peer.lost and not beyond:  # a hang of a small case is to be seen soon
+        if not (peer.lost or self.beyond):  # a hang of a small case is to be seen soon
             self._learn(time.perf_counter() - start)
             self._passed = message
         if report.error != _SUSPECT:
             return report
-        if beyond:
+        if self.beyond:
             return CaseReport({}, unsupported="so large a case takes too long")
         return self._verify_hang(message)
 
