@@ -197,7 +197,8 @@ class Miss:
             far = f", {self.ratio:.3g} x tolerance" if self.ratio else ""
             text = f"{place} = {self.got:.9g}, {wanted}{far}"
         else:
-            text = f"{place} = {self.got:.9g}, expected {self.expected:.9g}"
+            only = self.low if self.low == self.high else self.expected
+            text = f"{place} = {self.got:.9g}, expected {only:.9g}"
         if self.elements > 1:
             text += f" ({self.elements} of {self.of} elements wrong)"
         return text

@@ -564,11 +564,8 @@ class Operator:
                     "or dim",
                 )
         if all(p.kind != "float" for p in self.tensors.values()):
-            raise wrong(
-                "no floating tensor parameter",
-                fix="cases have a floating data type: let the kernel take one more "
-                "tensor, inputs={..., 'z': ks.tensors('N')}, and return its copy, too",
-            )
+            one = replace(self.defaults, dtypes=("float32",))  # it matters to none
+            object.__setattr__(self, "defaults", one)
         check_parameters(self)
         check_results(self)
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
@@ -830,11 +827,13 @@ class Operator:
     def dtype_of(self, case: Case) -> str:
         """Return the declared dtype that a case takes; its first one if it takes none.
 
-        That of the first floating argument without a dtype of its own.
+        That of the first floating argument without a dtype of its own; float32 where
+        none is floating.
         """
         free = (n for n, p in self.tensors.items() if p.kind == "float" and not p.dtype)
         found = (case.tensors[n].dtype for n in free if n in case.tensors)
-        return next(found, case.data.dtype)
+        own = case.data.dtype
+        return next(found, own if DTYPES[own].kind == "float" else "float32")
 
     def widest(self, case: Case) -> int:
         """Return the most named dimensions that a "*" tensor of the case has."""

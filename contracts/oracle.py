@@ -208,7 +208,8 @@ class OutOfBounds:
         value: what it holds.
         dimension: the dimension that it selects along.
         bound: the size of that dimension.
-        empty: whether nothing is there to be selected, other dimensions being 0.
+        taken: whether no kernel has to raise: nothing is there to be selected, other
+            dimensions being 0, or a reference itself takes the index.
     """
 
     argument: str
@@ -216,7 +217,7 @@ class OutOfBounds:
     value: int
     dimension: str
     bound: int
-    empty: bool = False
+    taken: bool = False
 
     def describe(self) -> str:
         """Return for example "indices[0] = 5 is not below V = 5"."""
@@ -249,9 +250,19 @@ def first_out_of_bounds(
                 value=int(index[at]),
                 dimension=parameter.below,
                 bound=bound,
-                empty=_is_empty(case, parameter.below),
+                taken=_is_empty(case, parameter.below) or _takes(operator, problem),
             )
     return None
+
+
+def _takes(operator: Operator, problem: Problem) -> bool:
+    """Whether a reference takes arguments; on the host: a device may be lost by it."""
+    tensors = {name: x.cpu() for name, x in problem.tensors.items()}
+    try:
+        accept(operator, replace(problem, tensors=tensors))
+    except Exception:
+        return False
+    return operator.written
 
 
 def _is_empty(case: Case, dimension: str) -> bool:

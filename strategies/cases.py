@@ -93,6 +93,7 @@ def shortened(lists: Sequence[Sequence[str]], drawn: object) -> frozenset[str]:
 _RANK_WEIGHTS: Final = (4, 2)
 # A common multiple of the numbers of axes and signed axes of ranks 1 to 4.
 _RANK_SLOTS: Final = 24
+_MOST_GROUPS: Final = 3
 
 
 def cases(
@@ -355,6 +356,61 @@ class Domain:
             named_sizes=self.named_sizes,
         )
 
+    # Bursts: a drawn case, and the value families of further members of its structure.
+
+    def burst(self, case: Case, members: int, number: int) -> Burst:
+        """Return a burst of a structure; one of a single member has no groups.
+
+        Of the others each of one to three groups has the family of each filled
+        argument as often as `values` draws it. No index is out of bounds; none copies
+        from another argument unless the case's own does.
+
+        Args:
+            case: the structure; pinned arguments keep their values.
+            members: how many.
+            number: settles the groups.
+        """
+        if members == 1:
+            return Burst(case, 1)
+        chance = generator(number, Purpose.GROUPS)
+        count = 1 + chance.randrange(_MOST_GROUPS)
+        return Burst(
+            case,
+            members,
+            tuple(self._group(case, chance) for _ in range(count)),
+            planted=self.planted(case),
+            finite=self.declaration.nonfinite == "undefined",
+        )
+
+    def planted(self, case: Case) -> tuple[str, ...]:
+        """Return the arguments in which members have special values planted."""
+        return tuple(
+            name
+            for name, spec in case.tensors.items()
+            if spec.fill is not None
+            and spec.numel
+            and values.takes_plants(self.tensors[name])
+        )
+
+    def _group(self, case: Case, chance: random.Random) -> dict[str, str]:
+        made: dict[str, str] = {}
+        data: str | None = None
+        for name, spec in case.tensors.items():
+            if spec.fill is None:
+                continue
+            parameter = self.tensors[name]
+            options = values.family_options(
+                parameter,
+                self.allowed,
+                partner=made.get(data or ""),
+                correlated=spec.fill.source in case.tensors,
+                subtracts_mean=self.subtracts_mean,
+            )
+            made[name] = options[chance.randrange(len(options))]
+            if data is None and parameter.kind == "float" and parameter.role == "data":
+                data = name
+        return made
+
 
 @st.composite
 def _cases(draw: st.DrawFn, domain: Domain) -> Case:
@@ -498,91 +554,9 @@ def _as_indices(
     return replace(spec, below=parameter.below, plants=plants)
 
 
-# Bursts: a drawn case, and the value families of further members of its structure.
-
-_MOST_GROUPS: Final = 3
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Chooses value families for groups of members.
-
-    Attributes:
-        parameters: the operator's, in order.
-        declaration: the kernel's.
-        subtracts_mean: whether the operator takes the mean out of its data.
-    """
-
-    parameters: Mapping[str, Parameter]
-    declaration: Declaration
-    subtracts_mean: bool = False
-
-    @cached_property
-    def _allowed(self) -> tuple[str, ...]:
-        return values.allowed_families(self.declaration)
-
-    @cached_property
-    def _tensors(self) -> dict[str, TensorParameter]:
-        items = self.parameters.items()
-        return {n: p for n, p in items if isinstance(p, TensorParameter)}
-
-    def burst(self, case: Case, members: int, number: int) -> Burst:
-        """Return a burst of a structure; one of a single member has no groups.
-
-        Of the others each of one to three groups has the family of each filled
-        argument as often as `values` draws it. No index is out of bounds; none copies
-        from another argument unless the case's own does.
-
-        Args:
-            case: the structure; pinned arguments keep their values.
-            members: how many.
-            number: settles the groups.
-        """
-        if members == 1:
-            return Burst(case, 1)
-        chance = generator(number, Purpose.GROUPS)
-        count = 1 + chance.randrange(_MOST_GROUPS)
-        return Burst(
-            case,
-            members,
-            tuple(self._group(case, chance) for _ in range(count)),
-            planted=self.planted(case),
-            finite=self.declaration.nonfinite == "undefined",
-        )
-
-    def planted(self, case: Case) -> tuple[str, ...]:
-        """Return the arguments in which members have special values planted."""
-        return tuple(
-            name
-            for name, spec in case.tensors.items()
-            if spec.fill is not None
-            and spec.numel
-            and values.takes_plants(self._tensors[name])
-        )
-
-    def _group(self, case: Case, chance: random.Random) -> dict[str, str]:
-        made: dict[str, str] = {}
-        data: str | None = None
-        for name, spec in case.tensors.items():
-            if spec.fill is None:
-                continue
-            parameter = self._tensors[name]
-            options = values.family_options(
-                parameter,
-                self._allowed,
-                partner=made.get(data or ""),
-                correlated=spec.fill.source in case.tensors,
-                subtracts_mean=self.subtracts_mean,
-            )
-            made[name] = options[chance.randrange(len(options))]
-            if data is None and parameter.kind == "float" and parameter.role == "data":
-                data = name
-        return made
-
-
 def bursts(
     cases: st.SearchStrategy[Case],
-    groups: Groups,
+    domain: Domain,
     *,
     members: Callable[[Case], int],
 ) -> st.SearchStrategy[Burst]:
@@ -590,7 +564,7 @@ def bursts(
 
     Args:
         cases: strategy of the structures.
-        groups: of the same kernel.
+        domain: of the same kernel, of any budget.
         members: how many members a burst of a structure has; of one alone there are
             no groups.
     """
@@ -599,6 +573,6 @@ def bursts(
     def draw_burst(draw: st.DrawFn) -> Burst:
         case = draw(cases)
         # One draw settles all groups: each costs some 50 us.
-        return groups.burst(case, members(case), draw(values.seeds))
+        return domain.burst(case, members(case), draw(values.seeds))
 
     return draw_burst()

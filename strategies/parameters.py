@@ -359,6 +359,7 @@ def tensors(
     dtype: object = "",
     within: Within = None,
     probabilities: int | None = None,
+    rising: bool = False,
 ) -> TensorParameter:
     """Return a tensor parameter with named dimensions; see `TensorParameter`.
 
@@ -373,12 +374,16 @@ def tensors(
             NaN never.
         probabilities: the axis, counted from the end, along which the values are not
             negative and sum to 1.
+        rising: whether the values never fall along the last dimension; then they are
+            finite.
 
     Raises:
         BindingError: on malformed dimension names, an unknown role or dtype, or what
             is no interval.
     """
     domain = interval_text(within)
+    if rising:
+        domain = f"{domain} and {RISING}".removeprefix(" and ")
     if probabilities is not None:
         if domain or type(probabilities) is not int or probabilities >= 0:
             raise BindingError(

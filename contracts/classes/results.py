@@ -107,7 +107,7 @@ def _judge_indices(evidence: Evidence) -> Failure | None:
     found = index.describe()
     if evidence.beyond_bounds:
         # Kernels meet no index where rows have no elements.
-        if not evidence.base.returned or index.empty:
+        if not evidence.base.returned or index.taken:
             return None
         return Failure(
             contract="C-EXC-02",

@@ -506,7 +506,7 @@ def _distinct(count: int, start: int) -> Iterator[int]:
 def _example(
     operator: Operator, taken: Sequence[str], sizes: Mapping[str, int]
 ) -> list[Any]:
-    """Return float64 numbers of these sizes, index 0, and integers of their domain."""
+    """Return float64 numbers of these sizes, and the least integers of each domain."""
     import torch
 
     from kfuzz.numerics.domains import fitted
@@ -517,7 +517,10 @@ def _example(
         parameter = operator.tensors[name]
         shape = [sizes[a] for a in parameter.axes(leading)]
         if isinstance(parameter, IndexParameter):
-            made.append(torch.zeros(shape, dtype=torch.int64))
+            below = parameter.below
+            bound = sizes.get(below, getattr(operator.scalars.get(below), "default", 1))
+            zeros = torch.zeros(shape, dtype=torch.int64)
+            made.append(fitted(zeros, parameter.domain, bound, len(shape)))
         elif parameter.kind == "bool":
             made.append(torch.ones(shape, dtype=torch.bool))
         elif parameter.kind != "float":
@@ -603,7 +606,8 @@ class Backward:
         tensors: names of the tensors that it takes, in order.
         wanted: the arguments whose gradients are returned.
         places: which of its results gradients are given for, in order.
-        one_sided: the arguments whose sign means something.
+        fixed: the arguments that are the same in another call: not all data are in
+            their domain.
     """
 
     def __init__(
@@ -613,13 +617,13 @@ class Backward:
         tensors: Sequence[str],
         wanted: Sequence[str],
         places: Sequence[int],
-        one_sided: Sequence[str] = (),
+        fixed: Sequence[str] = (),
     ) -> None:
         self.forward = forward
         self.tensors = tuple(tensors)
         self.wanted = tuple(wanted)
         self.places = tuple(places)
-        self.one_sided = tuple(one_sided)
+        self.fixed = tuple(fixed)
         functools.update_wrapper(self, forward, updated=())
 
     def __call__(self, *given: "Tensor", **scalars: Any) -> Any:
@@ -665,10 +669,11 @@ class Backward:
         return self._returned(found, leaves, given)
 
     def _turned(self, name: str, x: "Tensor") -> "Tensor":
-        """Return other data for an argument: flipped, and negated where that may be."""
+        """Return other data for an argument, if it may have any: flipped, negated."""
+        if name in self.fixed:
+            return x
         other = x.flip(tuple(range(x.dim())))
-        signed = x.is_floating_point() and name not in self.one_sided
-        return -other if signed else other
+        return -other if x.is_floating_point() else other
 
     def _again(self, *given: "Tensor", **scalars: Any) -> Any:
         leaves, results, grads = self._called(given, scalars, self.wanted)
@@ -818,10 +823,10 @@ def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
             tensors=takes.tensors,
             wanted=[name[1:] for name in operator.outputs],
             places=[outputs.index(name[len(PREFIX) :]) for name in grads],
-            one_sided=[
+            fixed=[
                 name
                 for name, parameter in operator.tensors.items()
-                if parameter.role in ("variance", "mask")
+                if parameter.role in ("variance", "mask") or parameter.domain
             ],
         )
         tensors = (*takes.tensors, *grads)

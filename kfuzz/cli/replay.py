@@ -205,10 +205,10 @@ def repair(
 ) -> int:
     """Look for a patch of one expression with which a finding's kernel passes.
 
-    For Triton kernels. What mends the smallest case in Triton's interpreter is held
-    against stored cases and 50 drawn ones, then searched; and nothing that `kfuzz
-    prove` proves of the kernel may be lost. Several patches that pass are all printed.
-    The corpus keeps them for reports.
+    For Triton kernels and torch functions. What mends the smallest case on the CPU, in
+    Triton's interpreter, is held against stored cases and 50 drawn ones, then searched;
+    and nothing that `kfuzz prove` proves of the kernel may be lost. Several patches
+    that pass are all printed. The corpus keeps them for reports.
 
     Exit codes: 0 a patch passes, 1 none does, 2 usage, or nothing can be tried, 3
     internal error, 5 the machine has no such device, 130 interrupted.

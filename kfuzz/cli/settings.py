@@ -511,9 +511,9 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "locate",
             FLAG,
-            "Name the line of source that a finding of a Triton kernel comes from, by "
-            "changing one expression at a time in the interpreter: after the search, "
-            "at most 20 s a finding.",
+            "Name the line of source that a finding of a Triton kernel or a torch "
+            "function comes from, by changing one expression at a time, on the CPU: "
+            "after the search, at most 20 s a finding.",
             True,
             option=("--locate/--no-locate",),
         ),

@@ -339,8 +339,8 @@ class RunFinished:
         device: backend.
         startup_s: of these seconds those before cases could be judged, which a time
             limit does not count.
-        reducing_s: those in which findings were reduced once the search was over,
-            which it does not count either.
+        reducing_s: those in which findings were reduced, and their lines found, once
+            the search was over, which it does not count either.
         import_s: those of start-up in which users' files, and what they import, were
             imported, by the process of the campaign; others do so beside it.
     """

@@ -309,6 +309,12 @@ class Explanation:
     complete: bool = True
 
 
+SHOWS: Final = ("fails where", "fails from", "passes with")
+"""How lines of an explanation begin that name a need."""
+BESIDE: Final = ("fails also", "fails, but in another way,")
+"""How those begin that name none."""
+
+
 def relative(file: str, folder: Path) -> str:
     """Return a path from a folder where it lies below that, else as it is."""
     try:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from kfuzz.core.declaration import INT32_ELEMENTS
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.finding import Explanation, Finding, case_key
+from kfuzz.core.finding import BESIDE, Explanation, Finding, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, Scalar, TensorSpec, parsed
 from kfuzz.core.verdict import Feature
 from kfuzz.engine.reduce import Change, filled, kept, numbers, recast
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
     """
 
     FAILS = "fails"
-    OTHERWISE = "fails, but in another way,"
+    OTHERWISE = BESIDE[1]
     PASSES = "passes"
     UNKNOWN = "unknown"
 
@@ -73,11 +73,6 @@ _Test = Callable[[_Numbers], NDArray[np.bool_]]
 _Aspect = tuple[
     Feature | None, str, Callable[[Case], bool], Callable[[Case], Case | None]
 ]
-
-SHOWS: Final = ("fails where", "fails from", "passes with")
-"""How lines begin that name a need."""
-BESIDE: Final = ("fails also", Outcome.OTHERWISE)
-"""How lines begin that name none."""
 
 
 class Trials:
@@ -220,8 +215,8 @@ def _aspects(
     case: Case, dtypes: tuple[str, ...], scalars: Mapping[str, Collection[Scalar]]
 ) -> Iterator[_Aspect]:
     """Yield what the minimum may need."""
-    mine = CLASS_OF[case.data.dtype]
-    for dtype in dtypes:
+    mine = CLASS_OF.get(case.data.dtype)  # None of integers
+    for dtype in dtypes if mine else ():
         if CLASS_OF[dtype] is not mine:
             yield (
                 mine, f"in {dtype}", lambda c: CLASS_OF[c.data.dtype] is mine,

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.core.event import Event, KernelFinished, KernelProof, Proven
+from kfuzz.core.event import Event, KernelFinished, Proven
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, Patch
 from kfuzz.core.recipe import Case
@@ -30,7 +30,7 @@ from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.locating import NEIGHBOURS, Draft
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.files import read_source, replace_file
-from kfuzz.targets.load import PATCHED
+from kfuzz.targets.load import PATCHED, LoadedKernel
 
 MOST: Final = 4
 """Patches that are searched."""
@@ -55,7 +55,7 @@ class Repair(NamedTuple):
     why: str = ""
 
 
-def _searched(events: Iterator[Event], known: Collection[str]) -> tuple[bool, str]:
+def searched(events: Iterator[Event], known: Collection[str]) -> tuple[bool, str]:
     """Return whether a search finds nothing new, and what it came to.
 
     Args:
@@ -81,13 +81,6 @@ def _bucket(finding: Finding) -> str:
     return finding.bucket.partition(" ")[2]
 
 
-def _answers(proof: KernelProof | None) -> dict[str, Proven]:
-    """Return what is proved, by property."""
-    wanted = (Proven.ALL_SIZES, Proven.LAUNCH)
-    found = () if proof is None else proof.properties
-    return {p.name: p.answer for p in found if p.answer in wanted}
-
-
 @contextmanager
 def _patched(draft: Draft) -> Iterator[Path]:
     """Have processes that begin in the block run the changed text; yield a folder."""
@@ -99,6 +92,57 @@ def _patched(draft: Draft) -> Iterator[Path]:
             yield place.parent
         finally:
             del os.environ[PATCHED]
+
+
+class Gates:
+    """The last two gates of a patch: a search, and what is proved without it."""
+
+    def __init__(
+        self,
+        loaded: LoadedKernel,
+        run: RunConfig,
+        search: Search,
+        known: Collection[str],
+        stop: threading.Event,
+    ) -> None:
+        """Prove what is proved without a change.
+
+        Args:
+            loaded: the kernel.
+            run: where and for how long it is searched; its targets are set here.
+            search: makes a search.
+            known: what distinguishes the findings that may be left.
+            stop: set to end it.
+        """
+        source = loaded.source
+        place = f"{source.file}::" if source.file else f"{source.module}:"
+        self._target, self._node_id = place + loaded.kernel.name, loaded.node_id
+        self._run = replace(run, targets=(self._target,))
+        self._search, self._known, self._stop = search, known, stop
+        self._before = self._proved()
+
+    def passes(self, draft: Draft) -> tuple[bool, str]:
+        """Return whether a patch passes both, and what they came to."""
+        with _patched(draft) as folder:
+            run = replace(self._run, corpus=folder / "corpus")
+            found = self._search(run, stop=self._stop)
+            passes, text = searched(found, self._known)
+            if not passes:
+                return False, text
+            now = self._proved()
+        lost = [name for name in self._before if now.get(name) != self._before[name]]
+        if lost:
+            return False, f"not proved any more: {lost[0]}"
+        text = f"with this change: {text}, {len(now)} properties proved"
+        return True, f"{text}; it is not a review"
+
+    def _proved(self) -> dict[str, Proven]:
+        """Return what is proved now, by property."""
+        prove = hook("proof") or (lambda *_: None)
+        proof = prove(self._target, self._node_id, self._run.root, self._stop)
+        wanted = (Proven.ALL_SIZES, Proven.LAUNCH)
+        found = () if proof is None else proof.properties
+        return {p.name: p.answer for p in found if p.answer in wanted}
 
 
 def repaired(
@@ -142,36 +186,22 @@ def repaired(
         )  # fmt: skip
     if found.why and not stop.is_set():
         raise UsageError(f"it cannot be repaired: {found.why}", where=finding.id)
-    source, name = loaded.source, loaded.kernel.name
-    target = f"{source.file}::{name}" if source.file else f"{source.module}:{name}"
     known = {_bucket(f) for f in others if f.state in ATTRIBUTED}
     run = RunConfig(
-        (target,), config.root, config.corpus, device=config.device or finding.device,
+        (), config.root, config.corpus, device=config.device or finding.device,
         budget=Budget(max_time=seconds, max_findings=len(known) + 1),
         isolate=config.isolate, prove=False,
     )  # fmt: skip
-    prove = hook("proof") or (lambda *_: None)
-    before: dict[str, Proven] = {}
-    if found.drafts:
-        report("proving what is proved without a change")
-        before = _answers(prove(target, loaded.node_id, config.root, stop))
     passed: list[tuple[Draft, Patch]] = []
     rejected: list[Patch] = []
+    if found.drafts:
+        report("proving what is proved without a change")
+        gates = Gates(loaded, run, search, known, stop)
     for number, draft in enumerate(found.drafts, 1):
         passes, text = False, f"not searched: at most {MOST} changes are"
         if number <= MOST and not stop.is_set():
             report(f"searching with change {number} of {len(found.drafts)}")
-            with _patched(draft) as folder:
-                apart = replace(run, corpus=folder / "corpus")
-                passes, text = _searched(search(apart, stop=stop), known)
-                if passes:
-                    now = _answers(prove(target, loaded.node_id, config.root, stop))
-                    lost = [p for p in before if now.get(p) != before[p]]
-                    passes = not lost
-                    text = f"with this change: {text}, {len(now)} properties proved"
-                    text += "; it is not a review"
-                    if lost:
-                        text = f"not proved any more: {lost[0]}"
+            passes, text = gates.passes(draft)
         if stop.is_set():
             break
         patch = Patch(draft.line.file, draft.line.line, _diff(draft), text)

@@ -7,19 +7,23 @@ place of the user's in this process; no file is touched.
 """
 
 import ast
+import importlib.util
 import inspect
+import json
 import linecache
 import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 # Packages whose functions are nobody's kernel.
-_FOREIGN: Final = sys.stdlib_module_names | {"kfuzz", "numpy", "torch", "triton"}
+_FOREIGN = sys.stdlib_module_names | {
+    "hypothesis", "kfuzz", "numpy", "packaging", "torch", "triton"
+}  # fmt: skip
 # What holds functions: Triton's kernels, their tuners, classes of autograd.
 _HOLDING: Final = ("fn", "__wrapped__", "__func__", "func", "function")
 _MOST_FUNCTIONS: Final = 64
@@ -45,6 +49,7 @@ _KNOWN: Final = (
     2 / math.sqrt(math.pi), math.pi, 2 * math.pi, math.e, 0.044715, 1.702,
 )  # fmt: skip
 _NEUTRAL: Final = ("0.0", 'float("-inf")', 'float("inf")', "1.0")
+_IDENTITY: Final = {"tl.max": _NEUTRAL[1], "tl.exp": _NEUTRAL[1], "tl.min": _NEUTRAL[2]}
 _COMPARED: Final[dict[type[ast.cmpop], tuple[str, ...]]] = {
     ast.Lt: ("<=", ">", ">="), ast.LtE: ("<", ">=", ">"),
     ast.Gt: (">=", "<", "<="), ast.GtE: (">", "<=", "<"),
@@ -56,10 +61,10 @@ _CALCULATED: Final[dict[type[ast.operator], tuple[str, ...]]] = {
     ast.BitAnd: ("|",), ast.BitOr: ("&",),
 }  # fmt: skip
 _SIBLINGS: Final = (
-    ("tl.max", "tl.min", "tl.sum"), ("tl.maximum", "tl.minimum"),
-    ("tl.exp", "tl.exp2"), ("tl.log", "tl.log2"), ("tl.sqrt", "tl.rsqrt"),
-    ("tl.argmax", "tl.argmin"), ("tl.sin", "tl.cos"), ("tl.cumsum", "tl.cumprod"),
-    ("tl.floor", "tl.ceil"), ("tl.sigmoid", "tl.exp"),
+    ("max", "min", "sum"), ("amax", "amin", "sum", "mean"), ("maximum", "minimum"),
+    ("exp", "exp2", "expm1"), ("log", "log2", "log1p"), ("sqrt", "rsqrt"),
+    ("argmax", "argmin"), ("sin", "cos"), ("cumsum", "cumprod"), ("floor", "ceil"),
+    ("sigmoid", "exp"), ("zeros", "ones"), ("softmax", "log_softmax"),
 )  # fmt: skip
 _WIDER: Final = {
     "tl.float16": "tl.float32", "tl.bfloat16": "tl.float32", "tl.int32": "tl.int64",
@@ -67,17 +72,21 @@ _WIDER: Final = {
     "torch.bfloat16": "torch.float32",
 }  # fmt: skip
 _FIXED: Final = frozenset({"ctx", "op", "ops", "annotation", "returns", "targets"})
-# What a wrapper's own call may be changed in: nothing but a kernel or a tensor
-# follows from it.
+# What a wrapper's own call may be changed in: nothing but a kernel or a tensor follows
+# from it.
 _OF_HOST: Final = frozenset(
     {
         "stride", "size", "numel", "dim", "cdiv", "next_power_of_2", "contiguous",
         "reshape", "view", "transpose", "permute", "to", "float", "half", "max", "min",
         "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "new_empty",
-        "new_zeros", "range", "len", "t", "setdefault", "globals", "Size",
+        "new_zeros", "range", "len", "t", "setdefault", "globals", "Size", "apply",
         "ValueError", "RuntimeError", "IndexError", "TypeError",
     }
 )  # fmt: skip
+# And what a tensor has that is no computation.
+_OF_GRAPH: Final = frozenset({"backward", "register_hook", "retain_grad"})
+# Of what computes with tensors many lines may be what is missing.
+_COMPUTING: Final = 2.0
 
 
 # What takes an expression's place, its cost, and the part of it that differs.
@@ -163,6 +172,11 @@ class Edit:
     text: str
     cost: float
     spot: Any = None
+
+    @property
+    def file(self) -> str:
+        """The file that it is in."""
+        return self.code.file
 
     @property
     def line(self) -> int:
@@ -468,8 +482,15 @@ def _code(function: FunctionType, jit: Any) -> Code | None:
 
 
 @contextmanager
-def traced(codes: Iterable[Code]) -> Iterator[None]:
-    """Note of functions which lines run in the block, and what their names hold."""
+def traced(
+    codes: Iterable[Code], look: Callable[[FrameType, str], None] = lambda *_: None
+) -> Iterator[None]:
+    """Note of functions which lines run in the block, and what their names hold.
+
+    Args:
+        codes: the functions.
+        look: is called with each event of them, "call" and "return" among these.
+    """
     known = {(code.file, code.name): code for code in codes}
 
     def entered(frame: FrameType, event: str, _: Any) -> Any:
@@ -478,7 +499,10 @@ def traced(codes: Iterable[Code]) -> Iterator[None]:
         if code is None:
             return None
 
+        look(frame, event)
+
         def ran(frame: FrameType, event: str, _: Any) -> Any:
+            look(frame, event)
             code.lines.add(frame.f_lineno)
             if event == "return":
                 for name, value in frame.f_locals.items():
@@ -544,6 +568,14 @@ def _short(text: str) -> str:
 
 def _called(node: ast.AST) -> str:
     return _text(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _computes(node: ast.AST) -> bool:
+    """Whether a node is a call that computes with tensors, and changes none."""
+    name = _called(node).rpartition(".")[2]
+    of_tensors = hasattr(getattr(sys.modules.get("torch"), "Tensor", None), name)
+    plain = not name.endswith("_") and name not in _OF_GRAPH
+    return bool(name) and of_tensors and plain and name not in _OF_HOST
 
 
 def _is_wrapper(node: ast.AST) -> bool:
@@ -662,9 +694,12 @@ class _Sites:
                 prior = self._prior.get(self.kind(node).upper(), 0.0)
                 if _called(node) in ("tl.load", "tl.store"):
                     prior = self._prior.get("MASK", 0.0)
+                computes = not self._kernel and any(map(_computes, (node, *above)))
                 for text, cost, *spot in self._changes(node, above):
                     if text and text != _text(node):
                         cost += prior
+                        if computes:
+                            cost = max(cost, _COMPUTING + cost / 10)
                         yield Edit(self._code, parent, place, node, text, cost, *spot)
             for inner, value in ast.iter_fields(node):
                 if self._is_fixed(node, inner, value):
@@ -696,12 +731,6 @@ class _Sites:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 for sign in _COMPARED.get(type(op), ()):
                     yield f"{_text(left)} {sign} {_text(right)}", 1.0
-                for text in self._shifted(right):
-                    yield f"{_text(left)} {_text_of(op)} {text}", 1.4
-                if self._kernel and self.kind(left) in ("FLOAT", "float"):
-                    for neutral in _NEUTRAL[:3]:
-                        yield f"{_text(left)} == {neutral}", 1.8
-                        yield f"{_text(left)} != {neutral}", 1.8
             case ast.BinOp():
                 yield from self._calculated(node)
             case ast.UnaryOp(operand=operand):
@@ -711,8 +740,6 @@ class _Sites:
                 yield _text(orelse), 1.6
             case ast.Subscript(value=value, slice=ast.Slice(step=ast.expr())):
                 yield _text(value), 1.0
-            case ast.Tuple(elts=[one, two]) if not isinstance(parent, ast.Subscript):
-                yield f"({_text(two)}, {_text(one)})", 1.5
             case ast.Call():
                 yield from self._calls(node)
             case ast.Assign(targets=[ast.Name(target)], value=value):
@@ -730,33 +757,27 @@ class _Sites:
 
     def _is_free(self, node: ast.AST, above: tuple[ast.AST, ...]) -> bool:
         """Whether nothing but arithmetic and launches follow from a host's node."""
-        outer = next((a for a in above if isinstance(a, ast.Call)), None)
+        outer = [a for a in above if isinstance(a, ast.Call)]
         if isinstance(node, ast.stmt):
             return False
-        if (
-            outer is not None
-            and isinstance(outer.func, ast.Subscript)
-            and isinstance(node, ast.Constant)
-        ):
+        launched = bool(outer) and isinstance(outer[0].func, ast.Subscript)
+        if launched and isinstance(node, ast.Constant):
             return False  # a block's size: other tiles hide a fault
         branches = [a for a in above if isinstance(a, ast.If | ast.While | ast.IfExp)]
         calls = [c for branch in branches for c in ast.walk(branch)]
-        return all(map(self._is_harmless, (node, outer, *calls)))
+        return all(map(self._is_harmless, (node, *outer, *calls)))
 
-    def _is_harmless(self, node: ast.AST | None) -> bool:
+    def _is_harmless(self, node: ast.AST) -> bool:
         """Whether a node is no call of a function that may do anything."""
         if not isinstance(node, ast.Call) or isinstance(node.func, ast.Subscript):
             return True
         name = _called(node).rpartition(".")[2]
-        return name in _OF_HOST or name in self._functions
+        return name in _OF_HOST or name in self._functions or _computes(node)
 
     def _constants(self, node: ast.Constant, parent: ast.AST) -> Iterator[_Change]:
         value = node.value
         if isinstance(value, bool):
             yield str(not value), 1.5
-            if isinstance(parent, ast.If):
-                for tensor in self.named("tensor"):
-                    yield f"{tensor}.numel() > 0", 1.5
         elif isinstance(value, int):
             for other, cost in ((value - 1, 1.2), (value + 1, 1.2), (0, 1.1), (1, 1.4)):
                 yield str(other), cost
@@ -829,11 +850,18 @@ class _Sites:
         one, two = _inner(left), _inner(right)
         for sign in _CALCULATED.get(type(node.op), ()):
             yield f"{one} {sign} {two}", 1.0
+        match node:
+            case ast.BinOp(ast.Call(args=[each]) as call, ast.Add()):
+                yield self._call(call, args=[f"{_text(each)} + {two}"]), 1.2
         if isinstance(node.op, ast.FloorDiv):
             yield f"({one} + {two} - 1) // {two}", 1.1
         if isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Mod):
             yield f"{two} {_text_of(node.op)} {one}", 1.0
         yield from self._hoisted(node)
+        if self._kernel and isinstance(node.op, ast.Mult | ast.Div):
+            named = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            for name in filter(named.__contains__, self.named("FLOAT")):
+                yield f"tl.where({name} != 0, {_text(node)}, 0.0)", 2.1
         # a * (1 / b), as a division is written that is to be fast.
         if isinstance(node.op, ast.Mult):
             inner = right
@@ -866,14 +894,19 @@ class _Sites:
     def _calls(self, node: ast.Call) -> Iterator[_Change]:
         name = _called(node)
         yield from self._hoisted(node)
+        owner, dot, own = name.rpartition(".")
         for family in _SIBLINGS:
-            if name in family:
+            if dot and own in family:
                 for other in family:
-                    yield self._call(node, function=other), 1.0
-        if name == "float" and node.args:
-            for neutral in _NEUTRAL:
-                yield neutral, 1.1
+                    yield self._call(node, function=f"{owner}.{other}"), 1.0
         args = [_text(a) for a in node.args]
+        match node.args:
+            case [ast.BinOp(left, ast.Add(), right)]:
+                yield f"{self._call(node, args=[_text(left)])} + {_inner(right)}", 1.2
+        if own == "exp" and args:
+            each = _inner(node.args[-1])
+            top = f"tl.max({each}, 0)" if self._kernel else f"{each}.amax(-1, True)"
+            yield self._call(node, args=[f"{each} - {top}"]), 2.1
         for at in range(len(args) - 1):
             if self._alike(node.args[at], node.args[at + 1]):
                 swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
@@ -881,20 +914,11 @@ class _Sites:
         if not self._kernel:
             return
         words = {k.arg or "": _text(k.value) for k in node.keywords}
-        for given in node.keywords:
-            word = given.arg or ""
-            kept = {k: v for k, v in words.items() if k != word}
-            yield self._call(node, words=kept), 1.6, given.value
-            for other in self._given.get((name, word), ()):
-                yield self._call(node, words={**words, word: other}), 1.5, given.value
         if name in ("tl.load", "tl.store"):
             yield from self._masked(node, name, words)
         if name in ("tl.maximum", "tl.minimum") and "propagate_nan" not in words:
             more = {**words, "propagate_nan": "tl.PropagateNan.ALL"}
             yield self._call(node, words=more), 1.3
-        if name == "tl.dot" and len(args) == 2:
-            for name in self.named("FLOAT"):
-                yield self._call(node, args=[*args, name]), 1.7
 
     def _masked(
         self, node: ast.Call, name: str, words: Mapping[str, str]
@@ -955,12 +979,15 @@ class _Sites:
             return
         text = _inner(value)
         yield f"{target} += {text}", 1.4
-        yield f"{target} = tl.maximum({target}, {_text(value)})", 1.5
-        yield f"{target} = tl.minimum({target}, {_text(value)})", 1.6
 
     def _wrapped(self, node: ast.expr, parent: ast.AST) -> Iterator[_Change]:
         """Yield an expression with something around it."""
         kind, text = self.kind(node), _inner(node)
+        whole = isinstance(parent, ast.Return | ast.Assign)
+        if not self._kernel and whole and isinstance(node, ast.Call | ast.BinOp):
+            for name in self.named("int"):  # a factor that is missing
+                yield f"{text} / {name}", 2.2
+                yield f"{text} * {name}", 2.2
         if not self._kernel or isinstance(node, ast.Constant):
             return
         if kind in ("MASK", "mask") and not isinstance(parent, ast.BinOp):
@@ -977,15 +1004,13 @@ class _Sites:
                 yield f"{text}.to(tl.int64)", 1.6
             return
         yield f"{text}.to(tl.float32)", 1.3
-        yield f"(-{text})", 1.6
-        yield f"tl.abs({text})", 1.6
         of_call = _called(parent)
         if of_call in ("tl.sum", "tl.max", "tl.min", "tl.exp") or isinstance(
             parent, ast.AugAssign | ast.Assign
         ):
+            neutral = _IDENTITY.get(of_call, "0.0")
             for mask in self._masks:
-                for neutral in _NEUTRAL[:3]:
-                    yield f"tl.where({mask}, {text}, {neutral})", 2.2
+                yield f"tl.where({mask}, {text}, {neutral})", 2.2
         if isinstance(parent, ast.Call | ast.Assign | ast.AugAssign) or not isinstance(
             node, ast.Name
         ):
@@ -1026,3 +1051,56 @@ def _text_of(op: ast.AST) -> str:
             .rpartition(" ")[0]
         )
     return _text(made).split()[1]
+
+
+# In a process whose caller tells by an argument which change is made: this file's text,
+# and a line below it, are then sent there as what it imports.
+
+LIST: Final = -1
+"""As the number of a change: return the changes, in JSON as bytes, in place of results.
+"""
+LIST_OF_MEMORY: Final = -2
+"""The same for what is about an access."""
+
+
+def steered(file: str, build: str, args: tuple[Any, ...]) -> Any:
+    """Return what a file defines, whose calls take the number of a change besides.
+
+    Args:
+        file: the file, which is imported.
+        build: name of the class in it.
+        args: of its constructor.
+    """
+    name = f"{file.rpartition('/')[2].removesuffix('.py')}_file"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.path.insert(0, file.rpartition("/")[0])
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    target = getattr(module, build)(*args)
+    plain, edits = target.forward, list[Edit]()
+
+    def forward(*given: Any) -> Any:
+        *values, number = given
+        if int(number) >= 0:
+            chosen = edits[int(number) - 1].made() if number else nullcontext()
+            with chosen:
+                return plain(*values)
+
+        def call() -> None:
+            with suppress(Exception):  # that may be what it is asked for
+                plain(*values)
+
+        made = codes_of(getattr(plain, "__func__", plain), call)
+        codes = [code for code in made if code.file == file]
+        with traced(codes):
+            call()
+        is_triton = any(code.jit for code in codes)
+        of_memory = int(number) == LIST_OF_MEMORY
+        edits[:] = edits_of(codes, of_memory=of_memory) if is_triton else []
+        told = [[e.line, e.column, e.cost, e.words] for e in edits]
+        return number.new_tensor(list(json.dumps(told).encode()))
+
+    target.forward = forward
+    return target

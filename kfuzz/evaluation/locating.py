@@ -9,12 +9,15 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import FrameType
+from typing import Any, Final, NamedTuple, Protocol
+
+from torch import Tensor
 
 from kfuzz.contracts.binding import Derived
 from kfuzz.contracts.classes import CLASSES
@@ -28,12 +31,12 @@ from kfuzz.core.verdict import Failure, Kind, Signature
 from kfuzz.evaluation.calling import unsupported_because
 from kfuzz.evaluation.edits import Code, Edit, codes_of, edits_of, traced
 from kfuzz.evaluation.evaluator import Evaluator
-from kfuzz.numerics.accumulation import as_integers
+from kfuzz.numerics.accumulation import as_integers, identical
 from kfuzz.targets.cuda_source import CudaSource
 
 # Kinds that one call does not show.
 _LATER: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
-_OF_MEMORY: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE})
+OF_MEMORY: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE})
 # Cases besides the minimum that a change is held against, of either outcome.
 MOST_FAILING: Final = 8
 MOST_PASSING: Final = 12
@@ -64,14 +67,12 @@ class Draft(NamedTuple):
         path: of the file.
         before: its text.
         after: the same with the change.
-        cases: how many cases.
     """
 
     line: Line
     path: str
     before: str
     after: str
-    cases: int
 
 
 class Located(NamedTuple):
@@ -88,25 +89,59 @@ class Located(NamedTuple):
     why: str = ""
 
 
+class Change(Protocol):
+    """A change that can be tried, as an `Edit` is."""
+
+    @property
+    def cost(self) -> float:
+        """How far it is from the original: the least is tried first."""
+
+    @property
+    def file(self) -> str:
+        """The file that it is in."""
+
+    @property
+    def line(self) -> int:
+        """The line, counted from 1."""
+
+    @property
+    def column(self) -> int:
+        """Where on the line, counted from 0."""
+
+    @property
+    def words(self) -> str:
+        """What takes the place of what."""
+
+    def made(self) -> AbstractContextManager[bool]:
+        """Have calls in the block run the changed kernel; whether they can."""
+
+
 class Overdue(BaseException):
-    """A changed kernel takes far longer than the kernel itself."""
+    """A block takes longer than it may; no `Exception`, which a file may handle."""
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `Overdue` where the block takes longer."""
+    """Raise `Overdue` where the block takes longer, in the main thread alone.
+
+    Again and again: what it interrupts may swallow it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    is_over = False
+
     def end(number: int, frame: Any) -> None:
-        raise Overdue
+        if not is_over:
+            raise Overdue
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -119,7 +154,15 @@ class _Cases:
         left: a hash of what the last call left, "" where that is not known.
     """
 
-    def __init__(self, evaluator: Evaluator, classes: Collection[str], deep: bool):
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        classes: Collection[str],
+        *,
+        deep: bool,
+        limits: bool,
+    ) -> None:
+        self._limits = limits
         self._evaluator = evaluator
         self._classes = classes
         self._deep = deep
@@ -141,7 +184,7 @@ class _Cases:
         """Whether a case of which `first` was asked conforms."""
         limit = max(_SLOWER * self._seconds[id(case)], _LEAST_SECONDS)
         try:
-            with limited(limit):
+            with limited(limit) if self._limits else nullcontext():
                 return self._outcome(case)[0] is True
         except Overdue:
             self.cut_short = True
@@ -192,13 +235,17 @@ class Locating:
         why: why none was, "" where some were.
     """
 
+    limits = True
+    """Whether a call is ended in the middle that takes far longer than before."""
+
     def __init__(self, evaluator: Evaluator, signature: Signature, root: Path) -> None:
         self._evaluator = evaluator
         self._signature = signature
         self._root = root
         self._cases = _Cases(
-            evaluator, evaluator.setting.classes, signature.kind in _LATER
-        )
+            evaluator, evaluator.setting.classes, deep=signature.kind in _LATER,
+            limits=self.limits,
+        )  # fmt: skip
         self._failing: list[Case] = []
         self._passing: list[Case] = []
         self._failure: Failure | None = None
@@ -207,8 +254,8 @@ class Locating:
         self.why = ""
         self.codes: list[Code] = []
         self.tried = 0
-        self.fixes: list[Edit] = []
-        self.nearly: list[tuple[float, Edit]] = []
+        self.fixes: list[Change] = []
+        self.nearly: list[tuple[float, Change]] = []
         self.complete = False
 
     def line(self, cases: Sequence[Case], deadline: float) -> Line | None:
@@ -218,18 +265,13 @@ class Locating:
             cases: the minimum, then others.
             deadline: `time.monotonic()` at which to stop.
         """
-        kernel = self._evaluator.kernel.function
-        self.codes = codes_of(kernel, lambda: self._cases.first(cases[0]))
-        if not any(code.jit for code in self.codes):
-            self.why = "it runs no Triton kernel whose source is at hand"
-            held = getattr(kernel, "__globals__", {}).values()
-            if any(isinstance(each, CudaSource) for each in held):
-                self.why = "of kernels in CUDA C++ no line is looked for"
+        self.why = self._opened(cases[0])
+        if self.why:
             return None
         with traced(self.codes):
             outcome, self._failure = self._cases.first(cases[0])
             if outcome is not False:
-                self.why = "it does not show in Triton's interpreter"
+                self.why = "it does not show on the CPU, in Triton's interpreter"
                 return None
             self._failing = [cases[0]]
             began = time.monotonic()
@@ -239,10 +281,22 @@ class Locating:
                 self._sort(case)
                 if self._is_full() or time.monotonic() >= sorting:
                     break
-        of_memory = self._signature.kind in _OF_MEMORY
-        self._try(edits_of(self.codes, of_memory=of_memory), deadline)
+        self._try(self._changes(of_memory=self._signature.kind in OF_MEMORY), deadline)
         self._separate(rest, deadline)
         return self._named()
+
+    def _opened(self, minimum: Case) -> str:
+        """Look at which functions run; return why none can be changed, or ""."""
+        kernel = self._evaluator.kernel.function
+        self.codes = codes_of(kernel, lambda: self._cases.first(minimum))
+        held = getattr(kernel, "__globals__", {}).values()
+        if any(isinstance(each, CudaSource) for each in held):
+            return "of kernels in CUDA C++ no line is looked for"
+        return "" if self.codes else "it runs no function whose source is at hand"
+
+    def _changes(self, *, of_memory: bool) -> Sequence[Change]:
+        """Return the changes that are tried, the least first."""
+        return edits_of(self.codes, of_memory=of_memory)
 
     def drafts(self, deadline: float) -> tuple[Draft, ...]:
         """Return changes that mend it, after `line`, the least first.
@@ -253,7 +307,8 @@ class Locating:
         Args:
             deadline: `time.monotonic()` at which to stop.
         """
-        left = {edit: "" for edit in self.fixes if not edit.is_of_check}
+        fixes = [edit for edit in self.fixes if isinstance(edit, Edit)]
+        left = {edit: "" for edit in fixes if not edit.is_of_check}
         known, held = [*self._failing, *self._passing], 0
         for case in chain(known, self._used, self._rest):
             if held >= NEIGHBOURS or not left:
@@ -282,17 +337,8 @@ class Locating:
             other = made.get(alike)
             if other is None or not (worse or len(after) >= len(other.after)):
                 line = self._line(edit, f"{edit.words}, it passes", certain=False)
-                made[alike] = Draft(line, edit.code.file, before, after, held)
+                made[alike] = Draft(line, edit.code.file, before, after)
         return tuple(made.values())
-
-    @property
-    def lines(self) -> list[int]:
-        """The lines, the likeliest first."""
-        made = [edit.line for edit in self.fixes]
-        if not made and (access := self._accessed()) is not None:
-            made.append(access.line)
-        made += [edit.line for _, edit in self.nearly]
-        return list(dict.fromkeys(made))
 
     def _is_full(self) -> bool:
         enough = len(self._failing) > MOST_FAILING
@@ -311,11 +357,11 @@ class Locating:
         alike = failure.signature(self._signature.kernel)
         return alike.symptom == self._signature.symptom
 
-    def _mends(self, edit: Edit, case: Case) -> bool:
+    def _mends(self, edit: Change, case: Case) -> bool:
         with edit.made() as possible:
             return possible and self._cases.passes(case)
 
-    def _try(self, edits: Sequence[Edit], deadline: float) -> None:
+    def _try(self, edits: Sequence[Change], deadline: float) -> None:
         minimum, *others = self._failing
         self.complete = True
         for edit in edits:
@@ -362,13 +408,15 @@ class Locating:
         fail, held = len(self._failing), len(self._passing)
         if self.fixes:
             best = self.fixes[0]
-            alone = len({(e.code.file, e.line) for e in self.fixes}) == 1
+            alone = len({(e.file, e.line) for e in self.fixes}) == 1
             failing = f"the {fail} cases that fail pass" if fail > 1 else "it passes"
             evidence = f"{best.words}, {failing}, and {held} that passed still do"
-            sure = best.cost < _ADDING and fail >= _LEAST_FAILING
-            return self._line(best, evidence, certain=self.complete and alone and sure)
-        if (access := self._accessed()) is not None:
-            return access
+            sure = self.complete and best.cost < _ADDING and fail >= _LEAST_FAILING
+            # Of what torch functions lack few rules know.
+            sure = sure and any(code.jit for code in self.codes) == bool(self.codes)
+            return self._line(best, evidence, certain=alone and sure)
+        if (seen := self._accessed() or self._modifying()) is not None:
+            return seen
         if not self.nearly or self.nearly[0][0] < _NEARLY:
             return None
         best = self.nearly[0][1]
@@ -383,15 +431,40 @@ class Locating:
             for access in failure.accesses:
                 file, _, number = access.line.rpartition(":")
                 if file and Path(file).name == Path(code.file).name:
-                    line, evidence = int(number), failure.message
-                    source = linecache.getline(code.file, line).rstrip()
-                    column = len(source) - len(source.lstrip())
-                    place = relative(code.file, self._root)
-                    return Line(place, line, False, evidence, column, source)
+                    return self._at(code.file, int(number), failure.message)
         return None
 
-    def _line(self, edit: Edit, evidence: str, *, certain: bool) -> Line:
-        file = edit.code.file
+    def _modifying(self) -> Line | None:
+        """Return the line after which an argument that is to be kept has other bits."""
+        if self._signature.kind is not Kind.INPUT_MODIFIED or self._failure is None:
+            return None
+        found: list[tuple[str, int]] = []
+        given: list[tuple[Tensor, Tensor]] = []
+        last: dict[FrameType, int] = {}
+
+        def look(frame: FrameType, event: str) -> None:
+            if event == "call" and not given:
+                tensors = [x for x in frame.f_locals.values() if isinstance(x, Tensor)]
+                given.extend((x, x.detach().clone()) for x in tensors)
+            kept = all(identical(x.detach(), was) for x, was in given)
+            if not found and not kept and frame in last:
+                found.append((frame.f_code.co_filename, last[frame]))
+            last[frame] = frame.f_lineno
+
+        with traced(self.codes, look):
+            self._cases.first(self._failing[0])
+        if not found:
+            return None
+        words = f"after this line an argument is changed: {self._failure.message}"
+        return self._at(*found[0], words)
+
+    def _at(self, file: str, line: int, evidence: str) -> Line:
+        source = linecache.getline(file, line).rstrip()
+        column = len(source) - len(source.lstrip())
+        return Line(relative(file, self._root), line, False, evidence, column, source)
+
+    def _line(self, edit: Change, evidence: str, *, certain: bool) -> Line:
+        file = edit.file
         source = linecache.getline(file, edit.line).rstrip()
         place = relative(file, self._root)
         return Line(place, edit.line, certain, evidence, edit.column, source)

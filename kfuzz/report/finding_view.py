@@ -19,7 +19,15 @@ from typing import Final
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import Explanation, Finding, Line, Patch, Target
+from kfuzz.core.finding import (
+    BESIDE,
+    SHOWS,
+    Explanation,
+    Finding,
+    Line,
+    Patch,
+    Target,
+)
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
@@ -31,7 +39,6 @@ from kfuzz.core.verdict import (
     Kind,
     State,
 )
-from kfuzz.engine.explain import BESIDE, SHOWS
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import Shown
@@ -556,7 +563,9 @@ def measured(failure: Failure) -> tuple[str, str, str]:
     if failure.ratio:
         counts.append(f"error {failure.ratio:.3g} x tolerance")
     actual = f"{place} = {got:.9g}" + (f" ({', '.join(counts)})" if counts else "")
-    wanted, low, high = f"{expected:.9g}", failure.low, failure.high
+    low, high = failure.low, failure.high
+    only = expected if low is None or low != high else low
+    wanted = f"{only:.9g}"
     if math.isfinite(expected) and low is not None and high is not None and low != high:
         wanted += f", allowed [{low:.9g}, {high:.9g}]"
     said = _NUMBERS.match(message)

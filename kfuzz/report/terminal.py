@@ -219,8 +219,9 @@ class TerminalReport:
         stopped = " (interrupted; everything is saved)" if event.interrupted else ""
         spent = f"{event.startup_s:.1f} s to start, {event.import_s:.1f} s importing"
         started = f" ({spent})" if event.startup_s else ""
-        if event.reducing_s:
-            started += f" with {event.reducing_s:.1f} s to reduce what was found"
+        if event.reducing_s >= 0.1:
+            spent = f"{event.reducing_s:.1f} s"
+            started += f" with {spent} to reduce and locate what was found"
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
         self._say(
             f"{words} in {judged}, {event.elapsed_s:.1f} s{started} on "

@@ -485,6 +485,32 @@ def test_a_reference_may_take_integers_that_are_no_indices() -> None:
     assert attributed(judged(late, tensors)).startswith("K-GRD-01")
 
 
+def test_offsets_of_a_ragged_batch_cut_what_an_oracle_is_tried_on() -> None:
+    def sums(x: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:
+        parts = x.split(offsets.diff().tolist())
+        return torch.stack([part.sum(0) for part in parts]) * weight[:, None]
+
+    inputs = {
+        "x": ks.tensors("T D"),
+        "weight": ks.tensors("B"),
+        "offsets": ks.offsets("S", of="T"),
+    }
+    operator = kfuzz.reference(sums, inputs, shape_class="S == B + 1 and B >= 1")
+    offsets = torch.tensor([0, 1, 3]).numpy().tobytes()
+    tensors = {
+        "x": spec([[1.0], [2.0], [3.0]], "T D"),
+        "weight": spec([2.0, 3.0], "B"),
+        "offsets": TensorSpec(
+            (3,), ("S",), "int64", values=offsets, below="T", domain="offsets"
+        ),
+        "grad_y": spec([[1.0], [1.0]], "B D"),
+    }
+    assert attributed(judged(bound(operator, sums), tensors)) == ""
+    late = bound(operator, sums)
+    late.function = lambda *_, **__: (torch.ones(3, 1), torch.ones(2))
+    assert attributed(judged(late, tensors)).startswith("K-GRD-01")
+
+
 def test_an_oracle_that_cannot_be_run_is_named_when_it_is_bound() -> None:
     def fails(x: Tensor) -> Tensor:
         raise ValueError("no size fits")

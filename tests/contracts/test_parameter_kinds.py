@@ -129,7 +129,6 @@ def test_a_kernel_gets_dtypes_and_texts_and_is_judged() -> None:
         lambda: ks.dtype("int8"),
         lambda: ks.scalar("mean", ("float16",)),
         lambda: ks.scalar("nan"),
-        lambda: Operator("of_masks", inputs={"x": ks.masks("*")}, oracle=blended),
     ],
 )
 def test_nonsense_is_refused(make: Any) -> None:

@@ -50,7 +50,7 @@ def test_a_run_and_the_corpus_name_the_line(project: Project) -> None:
 
 
 @pytest.mark.slow
-def test_one_is_located_later_and_torch_code_never(project: Project) -> None:
+def test_it_is_located_later(project: Project) -> None:
     text = HEADER + TRITON
     project.write("kernels.py", text)
     project.write("other.py", HEADER + WRONG.replace("wrong", "plain"))
@@ -59,12 +59,33 @@ def test_one_is_located_later_and_torch_code_never(project: Project) -> None:
     assert project.run("other.py", *words, cases=60).code == 1
     before = {f["target"]["name"]: f for f in project.findings()}
     assert not any("line" in f for f in before.values())
-    for name, found in (("wrong", True), ("plain", False)):
+    for name, source in (("wrong", FAULT), ("plain", "    if n & (n - 1):")):
         told = project.kfuzz("show", before[name]["id"], "--locate", "--format", "json")
         assert told.returncode == 0, told.stderr
-        line = json.loads(told.stdout)["line"]
-        assert (line is not None) == found, line
-        assert ("no line: it runs no Triton kernel" in told.stderr) != found
+        assert json.loads(told.stdout)["line"]["source"] == source
+
+
+CUDA = """
+from kfuzz import cuda_source
+
+MODULE = cuda_source("__global__ void f() {}")
+"""
+
+
+@pytest.mark.slow
+def test_of_cuda_sources_it_is_said_that_none_is_looked_for(project: Project) -> None:
+    file = project.write("other.py", HEADER + CUDA + WRONG)
+    assert project.run("other.py", "--max-findings", "1", cases=60).code == 1
+    [stored] = project.findings()
+    told = project.kfuzz("show", stored["id"], "--locate", "--format", "json")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["line"] is None
+    assert "no line: of kernels in CUDA C++ no line is looked for" in told.stderr
+    before = file.read_text()
+    told = project.kfuzz("repair", stored["id"], "--apply")
+    assert told.returncode == 2, told.stdout
+    assert "in CUDA C++" in told.stderr
+    assert file.read_text() == before
 
 
 @pytest.mark.slow
@@ -89,16 +110,3 @@ def test_a_patch_is_found_and_written_when_asked_for(project: Project) -> None:
     assert file.read_text() != text
     assert "part = tl.where(part < 0, part, part)" not in file.read_text()
     assert project.run("kernels.py", *words, cases=60).code == 0
-
-
-@pytest.mark.slow
-def test_what_cannot_be_repaired_is_said(project: Project) -> None:
-    file = project.write("other.py", HEADER + WRONG)
-    assert project.run("other.py", "--max-findings", "1", cases=60).code == 1
-    [stored] = project.findings()
-    before = file.read_text()
-    for id, words in ((stored["id"], "no Triton kernel"), ("nothing", "nothing")):
-        told = project.kfuzz("repair", id, "--apply")
-        assert told.returncode == 2, told.stdout
-        assert words in told.stderr
-    assert file.read_text() == before

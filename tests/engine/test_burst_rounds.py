@@ -17,7 +17,12 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
 from kfuzz.engine.search.record import Record
-from kfuzz.engine.search.round import BatchRound, KernelSearch, Round
+from kfuzz.engine.search.round import (
+    LEAST_SECONDS,
+    BatchRound,
+    KernelSearch,
+    Round,
+)
 from kfuzz.targets.load import LoadedKernel, Source
 
 NAMES = (f"relu_in_rounds{i}" for i in count())
@@ -125,7 +130,7 @@ def test_a_batch_is_cut_short_where_time_is_limited_alone() -> None:
     assert (record.cases, note.cases) == (5, 3)
     made, runner, _, _ = round_of([PASSED], end=time.monotonic())
     made.take(burst(2))
-    assert runner.submitted[0].seconds == 0
+    assert runner.submitted[0].seconds == LEAST_SECONDS
 
 
 def known(turn: Round) -> None:

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from kfuzz import strategies as ks
 from kfuzz.core.declaration import Declaration
 from kfuzz.execution.values.fills import batch_values
-from kfuzz.strategies.cases import Groups, bursts, cases
+from kfuzz.strategies.cases import Domain, bursts, cases
 from tests.helpers.budgets import SIZE_BUDGETS
 
 CPU = torch.device("cpu")
@@ -24,10 +24,9 @@ MATMUL = ({"a": ks.tensors("M K"), "b": ks.tensors("K N")}, {"reduced": "K"})
 def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
     parameters, extra = operator
     declaration = Declaration().declare("test", **rest)
-    strategy = cases(
-        parameters, declaration=declaration, budget=SIZE_BUDGETS["cpu"], **extra
-    )
-    groups = Groups(parameters, declaration)
+    budget = SIZE_BUDGETS["cpu"]
+    strategy = cases(parameters, declaration=declaration, budget=budget, **extra)
+    domain = Domain(parameters, declaration, budget)
     found = []
 
     @seed(from_seed)
@@ -38,7 +37,7 @@ def drawn(operator, count=60, *, members=lambda case: 8, from_seed=3, **rest):
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(bursts(strategy, groups, members=members))
+    @given(bursts(strategy, domain, members=members))
     def take(burst):
         found.append(burst)
 

@@ -88,7 +88,7 @@ def test_what_decides_if_it_raises_is_no_patch() -> None:
 
 def draft_of(path: Path, before: str, after: str) -> Draft:
     line = Line(path.name, 1, False, "it passes", 0, "")
-    return Draft(line, str(path), before, after, 50)
+    return Draft(line, str(path), before, after)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

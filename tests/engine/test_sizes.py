@@ -120,24 +120,28 @@ def test_larger_sizes_share_the_time_where_a_child_reports_free_memory(
     assert max(calls) <= 1 << 17
 
 
+@pytest.mark.slow
 def test_larger_sizes_share_the_time_on_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kfuzz.engine.search.campaign.free_memory", lambda: 64 << 30)
-    calls, kernel = called(tmp_path, "", max_time=6.0)
+    calls, kernel = called(tmp_path, "", max_time=15.0)
     assert kernel.searched[-2].most == 1 << 22
     assert kernel.searched[-2].cases
     assert max(calls) > 1 << 16
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_above_the_budget_is_no_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kfuzz.engine.search.campaign.free_memory", lambda: 64 << 30)
     body = "time.sleep(30 if x.numel() > 1 << 16 else 0)"
-    _, kernel = called(tmp_path, body, max_time=12.0)
+    calls, kernel = called(tmp_path, body, max_time=15.0)
+    assert max(calls) > 1 << 16
     assert not kernel.findings
-    assert any("so large a case takes too long" in n.note for n in kernel.notes)
+    assert kernel.searched[-2].lacks == "no case there decided a contract"
+    assert kernel.cases > 100
 
 
 def test_memory_that_lacks_above_the_budget_is_no_error() -> None:

@@ -95,7 +95,12 @@ def total(x, dim):
 
 
 def located(
-    folder: Path, name: str, text: str, *, apart: bool = False
+    folder: Path,
+    name: str,
+    text: str,
+    *,
+    apart: bool = False,
+    kind: Kind | None = None,
 ) -> tuple[Line | None, bool]:
     """Return the line of a kernel's first failing case, and whether one fails."""
     file = folder / "kernels.py"
@@ -109,7 +114,8 @@ def located(
     cases = drawn(kernel)
     found: list[tuple[int, Case, Failure]] = []
     for case in cases:
-        if failure := evaluator.judge(case, Depth.BASE).failure:
+        failure = evaluator.judge(case, Depth.BASE).failure
+        if failure and kind in (None, failure.kind):
             found.append((case.elements, evaluator.pin(case), failure))
         if len(found) >= 5:
             break
@@ -156,26 +162,55 @@ def total(x, dim):
 """
 
 
-@pytest.mark.parametrize(
-    ("held", "why"),
-    [
-        ("", "it runs no Triton kernel"),
-        ('MODULE = kfuzz.cuda_source("__global__ void f() {}")', "in CUDA C++ no line"),
-    ],
-)
-def test_of_other_kernels_no_line_is_looked_for(
-    held: str, why: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "kernels.py"
+def _looked_for(folder: Path, held: str) -> tuple[Locating, Line | None]:
+    file = folder / "kernels.py"
     file.write_text(OTHER.replace("{held}", held), encoding="utf-8")
-    kernel = load(Source(file=file, only=("total",)), root=tmp_path)[0]
+    kernel = load(Source(file=file, only=("total",)), root=folder)[0]
     budget = budget_for(kernel.kernel, "interpret")
     evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
     signature = Failure("K-VAL-01", Kind.VALUE, "").signature("total")
-    made = Locating(evaluator, signature, tmp_path)
-    case = evaluator.pin(drawn(kernel)[0])
-    assert made.line([case], time.monotonic() + 60.0) is None
-    assert why in made.why
+    made = Locating(evaluator, signature, folder)
+    first, *cases = drawn(kernel)
+    return made, made.line([evaluator.pin(first), *cases], time.monotonic() + 60.0)
+
+
+def test_of_cuda_sources_no_line_is_looked_for(tmp_path: Path) -> None:
+    held = 'MODULE = kfuzz.cuda_source("__global__ void f() {}")'
+    made, line = _looked_for(tmp_path, held)
+    assert line is None
+    assert "in CUDA C++ no line" in made.why
+
+
+def test_the_line_of_a_torch_function_is_likely_at_most(tmp_path: Path) -> None:
+    _, line = _looked_for(tmp_path, "")
+    assert line is not None
+    assert line.source.endswith("x.sum(dim) + 1")
+    assert "with `x.sum(dim)` for `x.sum(dim) + 1`" in line.evidence
+    assert not line.certain
+
+
+OVERWRITES = """
+import torch
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+@kfuzz.kernel(ops.log)
+def logs(x):
+    y = x.abs()
+    y.sqrt_()
+    x.clamp_(min=0)
+    return torch.log(x)
+"""
+
+
+def test_the_line_that_changes_an_argument_is_named(tmp_path: Path) -> None:
+    line, fails = located(tmp_path, "logs", OVERWRITES, kind=Kind.INPUT_MODIFIED)
+    assert fails
+    assert line is not None
+    assert line.source == "    x.clamp_(min=0)"
+    assert "after this line an argument is changed" in line.evidence
 
 
 def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:

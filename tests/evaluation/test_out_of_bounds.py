@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import kfuzz
+from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth
@@ -79,6 +81,20 @@ def test_a_bad_index_taken_is_charged(value: int, message: str) -> None:
         "K-LIV-01": CONFORMS, "K-MEM-01": CONFORMS, "K-MEM-03": CONFORMS,
         "C-EXC-02": Verdict.VIOLATES,
     }  # fmt: skip
+
+
+def taking(weight: Tensor, indices: Tensor) -> Tensor:
+    """Give zeros at -1, and raise beyond the last row."""
+    return weight[indices.clamp(min=0)] * (indices >= 0).unsqueeze(-1)
+
+
+@pytest.mark.parametrize(("value", "fails"), [(-1, False), (3, True)])
+def test_what_a_reference_itself_takes_need_not_raise(value: int, fails: bool) -> None:
+    inputs = {"weight": ks.tensors("V D"), "indices": ks.indices("*", below="V")}
+    operator = kfuzz.reference(taking, inputs, name="rows_or_zeros")
+    report = judged(clamping, lookup(1, value), operator)
+    assert (report.failure is not None) is fails
+    assert ("C-EXC-02" in report.verdicts) is fails
 
 
 @pytest.mark.parametrize("kernel", [wrapping, refusing])

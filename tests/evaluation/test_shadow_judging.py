@@ -1,10 +1,14 @@
 """What a user without an error model is told of a kernel."""
 
+from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
 from torch import Tensor
 
+import kfuzz
+from kfuzz import strategies as ks
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Verdict
@@ -54,6 +58,48 @@ def test_an_operator_without_a_rule_is_named_to_the_user() -> None:
     assert report.failure is None
     assert report.notes == ("y0 is undecided: no error rule for aten.special_airy_ai",)
     assert report.verdicts["K-VAL-01"] is Verdict.UNDER_SPECIFIED
+
+
+def test_an_index_in_doubt_is_named_beside_the_operator() -> None:
+    def placed(x0: Tensor) -> Tensor:
+        best = (x0 / 3).softmax(-1).argmax(-1, keepdim=True)
+        return torch.zeros_like(x0).scatter_add(-1, best, x0)
+
+    spec = TensorSpec((2, 8), ("d0", "d1"), "float32", fill=Fill("all_equal", 1))
+    report = judged(operator_of(placed), placed, case=Case({"x0": spec}))
+    why = "no error rule for aten.scatter_add where an index is in doubt"
+    assert report.notes == (f"y0 is undecided: {why}",)
+
+
+def cut(x0: Tensor, x1: Tensor, *, right: bool = False) -> Tensor:
+    return torch.bucketize(x0, x1, right=right, out_int32=True)
+
+
+def sought(x0: Tensor, x1: Tensor, *, right: bool = True) -> Tensor:
+    return torch.searchsorted(x1, x0, side="right" if right else "left")
+
+
+@pytest.mark.parametrize(("find", "wrong"), [(cut, True), (sought, False)])
+def test_the_place_of_a_number_among_edges_is_known(
+    find: Callable[..., Tensor], wrong: bool
+) -> None:
+    edges = ks.tensors("E", rising=True)
+    fill = Fill("exact_int", 1)
+    specs = {
+        "x0": TensorSpec((99,), ("N",), "float32", fill=fill),
+        "x1": TensorSpec((5,), ("E",), "float32", fill=fill, domain=edges.domain),
+    }
+    inputs = {"x0": ks.tensors("N"), "x1": edges}
+    kind = "int32" if find is cut else "int64"
+    operator = kfuzz.reference(find, inputs, results={"y": kind})
+    right = judged(operator, lambda x0, x1: find(x0, x1), case=Case(specs))
+    assert right.failure is None
+    assert right.verdicts["K-VAL-01"] is Verdict.CONFORMS
+    faulty = judged(
+        operator, lambda x0, x1: find(x0, x1, right=wrong), case=Case(specs)
+    )
+    assert faulty.failure is not None
+    assert faulty.failure.contract == "K-VAL-01"
 
 
 def test_what_reads_the_bits_of_numbers_is_undecided() -> None:

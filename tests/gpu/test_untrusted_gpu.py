@@ -17,9 +17,9 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes.child import Zygote
-from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.contain import Limits, Measures
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
-from kfuzz.features.judge.sandbox.terms import Entry, Measures
+from kfuzz.features.judge.sandbox.wire import Entry
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.judged_cases import x_case
 

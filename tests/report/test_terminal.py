@@ -123,7 +123,8 @@ def test_conforms_says_so_where_little_was_tried(
 def test_time_to_reduce_after_the_search_is_stated() -> None:
     events = [finished(finding()), RunFinished(32.5, False, 7, "cpu", 1.5, 12.3, 0.4)]
     told = (
-        "32.5 s (1.5 s to start, 0.4 s importing) with 12.3 s to reduce what was found"
+        "32.5 s (1.5 s to start, 0.4 s importing) with 12.3 s to reduce and locate "
+        "what was found"
     )
     assert told in text_of(events)
 
@@ -217,6 +218,10 @@ FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5,
     [
         ("y[0, 2] = 0, expected nan", {"got": 0.0, "expected": math.nan},
          ("y[0, 2] = 0 (2 elements wrong)", "nan", "")),
+        # What float16 holds of 65520.
+        ("y[0, 2] = 65504, expected inf",
+         {"got": 65504.0, "expected": 65520.0, "low": math.inf, "high": math.inf},
+         ("y[0, 2] = 65504 (2 elements wrong)", "inf", "")),
         (
             "y[0, 2] = 4, allowed [0.5, 1.5], 41 x tolerance (2 of 3 elements wrong)"
             " with x times 2^3; the input as it is passes",

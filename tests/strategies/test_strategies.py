@@ -16,6 +16,7 @@ from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.value_families.table import TILES
+from kfuzz.engine.search.case_drawing import search_round
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.strategies import layouts, scalar, tensors
 from kfuzz.strategies.cases import cases
@@ -353,27 +354,10 @@ def test_a_small_budget_still_draws():
 
 
 def drawn_of(parameters, *, backend="interpret", count=600, **extra):
+    budget = SIZE_BUDGETS[backend]
     found = []
-    made = cases(
-        parameters,
-        declaration=Declaration(),
-        budget=SIZE_BUDGETS[backend],
-        **extra,
-    )
-
-    @seed(1)
-    @settings(
-        max_examples=count,
-        phases=[Phase.generate],
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(made)
-    def record(case):
-        found.append(case)
-
-    record()
+    made = cases(parameters, declaration=Declaration(), budget=budget, **extra)
+    search_round(made, found.append, cases=count, seed_value=1)
     return found
 
 
@@ -406,6 +390,15 @@ def test_ends_meet_along_the_dimensions_that_arguments_share():
     for case in found:
         assert float(held(case, "x").min()) >= -3
         assert float(held(case, "bias").max()) <= 5
+
+
+def test_numbers_that_rise_are_finite_and_never_fall():
+    found = drawn_of({"x": tensors("N"), "edges": tensors("E", rising=True)})
+    every = [held(case, "edges") for case in found]
+    assert any(len(set(edges.tolist())) > 2 for edges in every)
+    for edges in every:
+        assert torch.isfinite(edges).all()
+        assert (edges.diff() >= 0).all()
 
 
 ATTENTION = {

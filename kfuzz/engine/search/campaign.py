@@ -335,12 +335,14 @@ class Campaign:
             for made in streamed(self._next_slice, self.jobs, halt=self.halt.set):
                 # Counted where all is reported, in order.
                 yield self.progress(made) if isinstance(made, KernelSearch) else made
+            began = time.monotonic()
             yield from self._finish()
             if self.config.locate:
                 yield from located(
                     self.kernels, self.backend, self.corpus, root=self.config.root,
                     seconds=self.after or UNLIMITED_SECONDS, stopped=self.halt.is_set,
                 )  # fmt: skip
+            self.reducing_s = time.monotonic() - began
         except StorageError as error:
             refused = error  # what was seen is reported all the same
         finally:
@@ -615,7 +617,6 @@ class Campaign:
             yield Notice("", f"reducing {what}, at most {most:.0f} s")
         pieces = iter([self._finished(k, began + most) for k in self.workers])
         yield from streamed(lambda: next(pieces, None), self.jobs, halt=self.halt.set)
-        self.reducing_s = time.monotonic() - began
 
     def _finished(self, kernel: KernelSearch, end: float) -> Iterator[Event]:
         """Take to their minimum those that one worker has found."""

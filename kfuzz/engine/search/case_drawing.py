@@ -26,7 +26,7 @@ from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.large import row_axis
-from kfuzz.strategies.cases import Groups, cases
+from kfuzz.strategies.cases import Domain, cases
 from kfuzz.strategies.shapes import large_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
@@ -193,12 +193,10 @@ def _parts(piece: object) -> Iterable[object]:
     return [piece.__defaults__, piece.__kwdefaults__, *held, *named]
 
 
-def groups_of(kernel: BoundKernel) -> Groups:
+def groups_of(kernel: BoundKernel) -> Domain:
     """Return what chooses the value families of the items of a kernel's batches."""
-    operator = kernel.operator
-    return Groups(
-        operator.inputs, kernel.declaration, subtracts_mean=operator.subtracts_mean
-    )
+    inputs, mean = kernel.operator.inputs, kernel.operator.subtracts_mean
+    return Domain(inputs, kernel.declaration, SizeBudget(0, 0), subtracts_mean=mean)
 
 
 def fuzz_target(

@@ -13,7 +13,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.errors import StorageError
 from kfuzz.core.event import Event, FindingSaved, Notice
-from kfuzz.core.finding import Finding, Severity
+from kfuzz.core.finding import SHOWS, Finding, Severity
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
@@ -33,7 +33,7 @@ from kfuzz.engine.confirm import (
     process,
     recorded,
 )
-from kfuzz.engine.explain import SHOWS, with_ordinary_numbers
+from kfuzz.engine.explain import with_ordinary_numbers
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped

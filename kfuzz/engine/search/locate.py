@@ -1,7 +1,7 @@
 """The line of source that a finding comes from, asked of a child of its own.
 
-Triton kernels alone are asked about, in Triton's interpreter: a finding of a GPU that
-does not show there has no line.
+It runs on the CPU, in Triton's interpreter: a finding of a GPU that does not show there
+has no line.
 """
 
 import time
@@ -25,6 +25,7 @@ from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.evaluation.locating import Located
+from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.targets.load import LoadedKernel
 
@@ -124,7 +125,7 @@ def located(
     every = [(k, f) for k in kernels for f in k.findings.values() if f.line is None]
     left = [(k, f) for k, f in every if f.state in FAILING and not unfit(f)]
     end = time.monotonic() + seconds
-    own = backend.name != INTERPRET and bool(left)
+    own = bool(left) and not BACKENDS[backend.name].has.on_host
     used = Backend(INTERPRET, isolate="process") if own else backend
     with closing(used) if own else nullcontext():
         for number, (kernel, finding) in enumerate(left):

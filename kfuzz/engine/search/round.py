@@ -526,11 +526,10 @@ JUDGED: Final = 4
 # kind is judged in each batch, and the others count as failing alike: what the kernel
 # often does wrong must not hide the rest, nor take its time.
 KNOWN: Final = 8
-# Batches in a row of which most items are suspect and nothing new comes, after which
-# a round ends: cases of their own show as much.
-STALE: Final = 8
 # Batches that end their child, or fail for an error of kfuzz's, after which it ends.
 FAILED: Final = 3
+# For which the members of a batch are called at least: most take milliseconds in all.
+LEAST_SECONDS: Final = 0.5
 _CUT_SHORT: Final = "not called: a batch of like cases took too long"
 # How what ends a child shows, a load beside a page that faults included.
 _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
@@ -633,7 +632,7 @@ class BatchRound:
         self._most = most
         self._end = end
         self._pending: Burst | None = None
-        self._stale = self._failed = 0
+        self._failed = 0
 
     @property
     def left(self) -> int:
@@ -643,8 +642,7 @@ class BatchRound:
 
     def is_over(self) -> bool:
         """Return whether nothing more is to be prefiltered."""
-        idle = self._stale >= STALE or self._failed >= FAILED
-        return self._round.over or idle or self.left <= 0
+        return self._round.over or self._failed >= FAILED or self.left <= 0
 
     def take(self, batch: Burst) -> None:
         """Submit a batch once the one before is back; never raises."""
@@ -655,7 +653,7 @@ class BatchRound:
         self.collect()
         if self.is_over():
             return
-        seconds = max(self._end - time.monotonic(), 0.0)
+        seconds = max(self._end - time.monotonic(), LEAST_SECONDS)
         members = min(batch.members, self.left)
         batch = replace(batch, members=members, seconds=seconds)
         with self._round.guarded():
@@ -686,8 +684,6 @@ class BatchRound:
                 f"a batch could not be prefiltered: {made.error}"
             )
             self._failed += 1
-        if 2 * made.passed >= batch.members - made.dropped:
-            self._stale = 0
         if made.lost:
             self._judge(batch, made.lost)
         elif made.suspects:
@@ -710,11 +706,9 @@ class BatchRound:
     def _judge_suspects(self, batch: Burst, made: Screened) -> None:
         """Judge some suspects, each kind of reason first."""
         self.items += len(made.suspects)
-        refused = True
         for suspect in self._chosen(made.suspects):
             case = member_case(self._kernel.loaded.kernel, batch, suspect.member)
             report = self._round.judge(case, suspect=True)
-            refused = refused and report is not None and report.refusal is not None
             if report is not None and _is_clean(report):
                 # Away from pages that fault, with all that is sampled.
                 report = None
@@ -726,9 +720,6 @@ class BatchRound:
             if report is None or self._round.found is not None:
                 return
             self._kernel.known[_kind(suspect)] += 1
-        # What is refused is one structure; another one may not be.
-        if made.passed < len(made.suspects) and not refused:
-            self._stale += 1
 
     def _chosen(self, suspects: Sequence[Suspect]) -> list[Suspect]:
         """Return whom to judge: one of each kind, then a few more.

@@ -814,13 +814,15 @@ class Runner:
     ) -> CaseReport:
         peer = self._send(message)
         start = time.perf_counter()
-        # So many elements may rightly take as long as a hang.
-        beyond = message["case"].largest > self.place.budget.elements
+        # Where classes of sizes share the time, the largest may rightly take as long as
+        # a hang.
+        larger = message["case"].largest > self.place.budget.elements
+        beyond = larger and patience < math.inf
         until = time.monotonic() + 2 * patience if beyond else math.inf
         report = self._take(
             peer, limit, established=False, patience=patience, until=until
         )
-        if not peer.lost:
+        if not peer.lost and not beyond:  # a hang of a small case is to be seen soon
             self._learn(time.perf_counter() - start)
             self._passed = message
         if report.error != _SUSPECT:

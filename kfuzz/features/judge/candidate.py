@@ -35,8 +35,7 @@ from kfuzz.features.judge.kernelbench.values import OWN
 from kfuzz.features.judge.outcome import ELSEWHERE, OTHER_VALUES, WATCHED, Coverage
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.sandbox import Built, RemoteKernel, Sandbox
-from kfuzz.features.judge.sandbox.terms import Entry
-from kfuzz.features.judge.sandbox.wire import raw
+from kfuzz.features.judge.sandbox.wire import Entry, raw
 from kfuzz.numerics.accumulation import identical, same_bits
 from kfuzz.store.files import StoredTensor, dump
 
@@ -154,9 +153,11 @@ class Candidate:
         device = str(form.device) if native else backend
         self._reference = reference
         self._weights = form.state()
-        self._entry = Entry(
-            path, BUILT, args=form.init, seed=SEED, weights=self._weights,
-            fixed=dict(form.fixed),
+        self._entry = self._entered(
+            Entry(
+                path, BUILT, args=form.init, seed=SEED, weights=self._weights,
+                fixed=dict(form.fixed),
+            )
         )  # fmt: skip
         compiled = (form.path.parent / "__pycache__").glob(f"{form.path.stem}.*.pyc")
         self.sandbox = sandbox or Sandbox(
@@ -174,6 +175,10 @@ class Candidate:
         except BaseException:
             self.close()
             raise
+
+    def _entered(self, entry: Entry) -> Entry:
+        """Return what its children import and build, of what is usual."""
+        return entry
 
     @property
     def late(self) -> bool:
@@ -550,6 +555,7 @@ class Judged:
         reference: what it is held against.
         candidate: the candidate in its child.
         kernel: the candidate as a kernel that claims to compute the reference.
+        evaluator: judges its cases, without regard to what the reference does.
         tried: on what it was tried in the search.
         ended: calls that raised where they had to return, or ended their process, by
             kind.
@@ -589,7 +595,7 @@ class Judged:
             distinguishes=distinguishes,
         )
         self.kernel = bound(self._called, reference, name, claims)
-        self._evaluator = CandidateEvaluator(self.kernel, setting, reference)
+        self.evaluator = CandidateEvaluator(self.kernel, setting, reference)
         itself = bound(reference, reference, name, claims)
         self._itself = CandidateEvaluator(itself, setting, reference)
         self._recorded = Recorded()
@@ -672,7 +678,7 @@ class Judged:
 
     def _returns(self, case: Case, *, bare: bool) -> bool:
         """Whether the candidate returns in a fresh child, watched or not."""
-        values = list(self._evaluator.values(case).values())
+        values = list(self.evaluator.values(case).values())
         around = self.candidate.kernel.perturbations
         before, around.bare_share = around.bare_share, float(bare)
         around.begin()  # with another seed than that under which it raised
@@ -736,7 +742,7 @@ class Judged:
         try:
             return long_run(
                 cases,
-                values=lambda case: list(self._evaluator.values(case).values()),
+                values=lambda case: list(self.evaluator.values(case).values()),
                 call=call,
                 judge=judge,
                 bound=self._bound,
@@ -750,7 +756,7 @@ class Judged:
     def _bound(self, case: Case) -> Holds:
         """Return what tells whether results of a case lie within their bound."""
         operator = self.reference.operator
-        values = self._evaluator.values(case)
+        values = self.evaluator.values(case)
         posed = pose(operator, case, values, self.kernel.declaration)
         accepted = accept(operator, posed)
 
@@ -775,7 +781,7 @@ class Judged:
         config = configured(case)
         if case.largest > PINNED_ELEMENTS:
             return replace(case, poison=str(poison_of(case)), config=config)
-        self._origin = replace(self._evaluator.pin(case), config=config)
+        self._origin = replace(self.evaluator.pin(case), config=config)
         return self._origin
 
     def accepts(self, case: Case) -> bool:
@@ -793,7 +799,7 @@ class Judged:
             same = origin and (spec.shape, spec.values) == (origin.shape, origin.values)
             if not same:
                 return False
-        return not case.pinned or not inputs.outside(self._evaluator.values(case))
+        return not case.pinned or not inputs.outside(self.evaluator.values(case))
 
     def smaller(self, case: Case) -> list[Case]:
         """Return a large case's values at smaller shapes, the smallest first."""
@@ -833,7 +839,7 @@ class Judged:
         self.reference.use_drawn(drawn=configured(case) == OTHER_WEIGHTS)
         self.candidate.begin(case)
         stalls = self.candidate.stalls
-        report = self._evaluator.judge(case, depth)
+        report = self.evaluator.judge(case, depth)
         if self.candidate.stalls > stalls and report.failure is None:
             return self._stalled()
         calm = report.failure is None or report.failure.kind in _CALM
@@ -883,7 +889,7 @@ class Judged:
 
     def is_ordinary(self, case: Case) -> bool:
         """Whether a case holds neither NaN nor infinities."""
-        values = self._evaluator.values(case).values()
+        values = self.evaluator.values(case).values()
         floats = (x for x in values if x.dtype.is_floating_point)
         return all(bool(torch.isfinite(x).all()) for x in floats)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import bits_to_number
@@ -15,7 +15,9 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.value_families import FAMILIES
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.features.judge.sandbox.terms import Measure
+
+if TYPE_CHECKING:
+    from kfuzz.features.judge.sandbox.contain import Measure
 
 
 @dataclass
@@ -166,6 +168,8 @@ class Judgement:
         cut_off: whether nothing could be decided because a call of the candidate had
             not returned when the time was up.
         phases: seconds by phase, see `Phases`.
+        no_line: why the finding that the verdict rests on has no line, "" where it has
+            one, and where there is no finding.
     """
 
     verdict: Verdict
@@ -193,6 +197,7 @@ class Judgement:
     is_built: bool = True
     cut_off: bool = False
     phases: Mapping[str, float] = field(default_factory=dict)
+    no_line: str = ""
 
 
 # On what a candidate was tried, counted.

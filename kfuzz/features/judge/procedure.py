@@ -7,16 +7,14 @@ import ctypes
 import hashlib
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -30,13 +28,15 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, CaseReport, Failure, State, Verdict
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.search.campaign import Campaign
+from kfuzz.engine.search.locate import INTERPRET, SECONDS, kept, unfit
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, is_hang
 from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation.locating import Overdue, limited
 from kfuzz.evaluation.probes.calls import is_due
-from kfuzz.execution.device.backends import BACKENDS, resolve
+from kfuzz.execution.device.backends import BACKENDS, DeviceBackend, resolve
 from kfuzz.features.judge.candidate import (
     ENDS,
     EVALUATION,
@@ -55,6 +55,7 @@ from kfuzz.features.judge.kernelbench.reference import (
     open_problem,
 )
 from kfuzz.features.judge.kernelbench.values import OWN, SCALED, SHIFTED
+from kfuzz.features.judge.locating import LIMITS, NO_TRITON, Steered, located
 from kfuzz.features.judge.outcome import (
     Audit,
     Coverage,
@@ -62,13 +63,14 @@ from kfuzz.features.judge.outcome import (
     finite_of,
     is_finite,
 )
-from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.contain import Containment, Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
-from kfuzz.features.judge.sandbox.terms import Containment
+from kfuzz.store.corpus import Corpus
 from kfuzz.store.entry import attach
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, Source
+from kfuzz.targets.own_code import imports_none
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -205,23 +207,29 @@ def judged_again(finding: Finding, config: ReplayConfig) -> JudgedKernel:
         KfuzzError: if a file is gone, the problem decides nothing any more, or the
             candidate cannot be built.
     """
-    target = finding.target
     backend, devices = resolve(config.device or finding.device)
     reference, candidate = _files(finding, config)
-    problem = open_problem(reference, devices[0], backend)
-    if problem.audit.faults or problem.reference is None:
-        raise KfuzzError(
-            f"the reference decides nothing: {problem.audit.faults[0]}",
-            where=target.reference,
-        )
     made = loaded_candidate(
-        problem.reference, candidate, finding.declaration,
+        _deciding(reference, backend, devices[0]), candidate, finding.declaration,
         name=finding.signature.kernel, root=config.root, backend=backend.name,
         limits=Limits(), corpus=config.corpus,
     )  # fmt: skip
     # Only then it was right at the benchmarked shape when it was found.
     made.judged.tried.passed = finding.signature.contract == SHAPES
     return made
+
+
+def _deciding(path: Path, backend: DeviceBackend, device: str) -> Reference:
+    """Return a reference that decides something.
+
+    Raises:
+        KfuzzError: if it decides nothing any more.
+    """
+    problem = open_problem(path, device, backend)
+    if problem.audit.faults or problem.reference is None:
+        what = f"the reference decides nothing: {problem.audit.faults[0]}"
+        raise KfuzzError(what, where=str(path))
+    return problem.reference
 
 
 def _files(finding: Finding, config: ReplayConfig) -> tuple[Path, Path]:
@@ -631,6 +639,8 @@ _M_MMAP_MAX: Final = -4
 _LEAST_CASES: Final = 3
 # The part that the search gets however long it took to get ready.
 _LEAST: Final = 0.4
+# Seconds below which no line is looked for.
+_LEAST_LOCATING: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -676,6 +686,7 @@ class Judging:
         *,
         opened: Callable[..., Candidate] | None = None,
         problem: PosedProblem | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         """Take what is asked.
 
@@ -684,6 +695,7 @@ class Judging:
             opened: starts the candidate; in a child of its own by default, which gets
                 ready while the reference is opened.
             problem: the reference, where it was opened before on this device.
+            hidden: what candidates must not read besides, where `opened` is given.
         """
         self._config = config
         self._start = config.started or time.monotonic()
@@ -692,13 +704,13 @@ class Judging:
         device = self._device if self._backend.has.native else self._backend.name
         self._zygote = None if opened else zygote_for(device)
         self._opened = opened or partial(Candidate, zygote=self._zygote)
-        self._problem = problem
+        self._problem, self._hidden = problem, hidden
         self._judged: Judged | None = None
         self._containment = Containment(())
         self._finished: KernelFinished | None = None
         self._elapsed = 0.0
         self._interrupted = False
-        self._broken = self._given_up = ""
+        self._broken = self._given_up = self._no_line = ""
         self._is_built = True
         self._on_finite: Verdict | None = None
         self._notices: list[str] = []
@@ -724,9 +736,9 @@ class Judging:
         """Return the problem; None where opening it takes longer than an import may."""
         path, seconds = self._config.reference.resolve(), load.limit()
         try:
-            with ended_after(seconds), load.imported(str(path)):
+            with limited(seconds), load.imported(str(path)):
                 return open_problem(path, self._device, self._backend)
-        except OverdueError:
+        except Overdue:
             self._given_up = (
                 f"opening the reference was given up after {seconds:.0f} s: "
                 f"{load.way_out(seconds)}"
@@ -782,6 +794,55 @@ class Judging:
         finally:
             loaded.judged.candidate.close()
             backend.close()
+        if config.explain and (found := self._first()) and not stop.is_set():
+            left = SECONDS if limit is None else started + limit - time.monotonic()
+            self._locate(found, reference, claims, min(left, SECONDS))
+
+    def _locate(
+        self, found: Finding, reference: Reference, claims: Declaration, seconds: float
+    ) -> None:
+        """Name the line of what the verdict rests on, where that is found in time."""
+        config, end = self._config, time.monotonic() + seconds
+        plain = replace(found, target=replace(found.target, reference=""))
+        self._no_line = unfit(plain)
+        if imports_none(config.candidate):
+            self._no_line = NO_TRITON
+        if not self._no_line and seconds < _LEAST_LOCATING:
+            self._no_line = "there was no time for it"
+        if self._no_line:
+            return
+        try:
+            backend, devices = resolve(INTERPRET)
+            if not self._backend.has.on_host:
+                path = config.reference.resolve()
+                reference = _deciding(path, backend, devices[0])
+            loaded = loaded_candidate(
+                reference, config.candidate, claims, name=found.signature.kernel,
+                root=config.root, backend=backend.name,
+                limits=replace(LIMITS, open_seconds=seconds),
+                corpus=config.corpus, opened=self._steered,
+            )  # fmt: skip
+            loaded.judged.benchmarked_only = config.benchmarked_only
+            line, _, self._no_line = located(found, loaded, config.root, end)
+        except KfuzzError as error:
+            self._no_line = str(error)
+            return
+        if line is not None and self._finished is not None:
+            kept(Corpus(config.corpus), found, line)
+            every = self._finished.findings
+            every = tuple(replace(f, line=line) if f is found else f for f in every)
+            self._finished = replace(self._finished, findings=every)
+
+    def _steered(self, *given: Any, hidden: Sequence[Path], **more: Any) -> Steered:
+        return Steered(*given, hidden=[*hidden, *self._hidden], **more)
+
+    def _first(self) -> Finding | None:
+        """Return the finding that the verdict rests on, None where it rests on none."""
+        if self._finished is None or self._judged is None:
+            return None
+        found = [f for f in self._finished.findings if f.state in ATTRIBUTED]
+        on_numbers = [f for f in found if self._judged.is_ordinary(f.case)]
+        return next(iter(on_numbers or found), None)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -825,6 +886,7 @@ class Judging:
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
+            no_line=self._no_line,
             phases=candidate.sandbox.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
@@ -859,12 +921,10 @@ class Judging:
         finished, judged = self._finished, self._judged
         if finished is None or judged is None:
             return Verdict.ERROR, "the judgement did not come to its end"
-        attributed = [f for f in finished.findings if f.state in ATTRIBUTED]
-        on_numbers = [f for f in attributed if judged.is_ordinary(f.case)]
-        if attributed:
-            first = (on_numbers or attributed)[0]
+        if first := self._first():
             told = f"{first.signature.contract}: {first.failure.message}"
-            if not on_numbers:
+            told += f"; at {first.line}" if first.line else ""
+            if not judged.is_ordinary(first.case):
                 self._on_finite, why = self._without_attribution(finished, judged)
                 known = f"on finite inputs {self._on_finite}: {why}"
                 if self._on_finite is Verdict.CONFORMS:
@@ -913,38 +973,3 @@ class Judging:
 def _was_cut_off(judged: Judged | None) -> bool:
     """Whether a call had not returned before anything could be decided."""
     return bool(judged and judged.candidate.sandbox.cut_off and not judged.tried.passed)
-
-
-# A block in the main thread that has its time.
-
-
-class OverdueError(BaseException):
-    """The time is over; no exception that a user's file would handle."""
-
-
-@contextmanager
-def ended_after(seconds: float) -> Iterator[None]:
-    """End the block after some seconds, once Python has the thread again.
-
-    In the main thread alone; elsewhere it takes what it takes.
-
-    Raises:
-        OverdueError: it was ended.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    is_over = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if not is_over:
-            raise OverdueError
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        is_over = True
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

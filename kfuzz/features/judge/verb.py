@@ -266,6 +266,7 @@ def judgement_document(made: Judgement) -> dict[str, Any]:
         replace(made, findings=(), paths={}, coverage=Coverage())
     )
     del document["paths"], document["audit"]["modeless"]
+    document["no_line"] = made.no_line or None
     document["elapsed_s"] = round(made.elapsed_s, 3)
     document["coverage"] = made.coverage.document
     document["findings"] = [
@@ -305,6 +306,8 @@ def judgement_lines(made: Judgement, *, options: str = "") -> list[str]:
 def _facts(made: Judgement) -> Iterator[tuple[str, str]]:
     """Yield what else there is to say, as label and text."""
     audit = made.audit
+    if made.no_line:
+        yield "no line", made.no_line
     yield from (("problem", text) for text in (*audit.faults[1:], *audit.notes))
     yield from (("inputs", text) for text in audit.inputs)
     if audit.inputs:

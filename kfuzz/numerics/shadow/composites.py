@@ -42,6 +42,7 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
     "var": lambda x, dim=None, **options: var_mean(x, dim, **options)[0],
     "dist": lambda x, y, p=2: vector_norm(x - y, p),
     "ldexp": lambda x, y: x * torch.exp2(y),
+    "bucketize": lambda x, edges, **options: searchsorted(edges, x, **options),
     "special_entr": lambda x: torch.where(
         x > 0, -x * x.log(), torch.where(x < 0, -math.inf, x * 0.0)
     ),
@@ -58,6 +59,20 @@ CHAINS: Final[dict[str, Callable[..., Any]]] = {
 }
 for _name, _chain in CHAINS.items():
     composite(_name)(_chain)
+
+
+@composite("searchsorted")
+def searchsorted(
+    edges: Tensor, x: Tensor, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """How many of the edges, which rise, lie below each number, or at it, too."""
+    if sorter is not None:
+        edges = edges.gather(-1, sorter)
+    ends, numbers = edges.unsqueeze(-2), x.unsqueeze(-1)
+    below = ends <= numbers if right or side == "right" else ends < numbers
+    made = below.sum(-1).reshape(x.shape)
+    return made.to(torch.int32 if out_int32 else torch.int64)
 
 
 def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:

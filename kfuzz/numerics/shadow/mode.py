@@ -178,8 +178,13 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             ):
                 self.escaped = True
             return self._recorded(RULES[name](call), views=_is_view(func))
-        except NoRule:
-            return self._composite_or_unknown(func, name, call.run, args, kwargs)
+        except NoRule as lacking:
+            if name not in RULES:  # torch itself may define it by others
+                with self:
+                    made = func.decompose(*args, **kwargs)  # type: ignore[attr-defined]
+                if made is not NotImplemented:
+                    return made
+            return self._lost(str(lacking), call.run())
 
     def _in_doubt(self, x: Tensor) -> bool:
         shade = self.shade(x)
@@ -258,22 +263,6 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
             limited = torch.maximum(shade.limited, beyond)
             self._kept(x.value, replace(shade, error=sound(error), limited=limited))
         return x.value
-
-    def _composite_or_unknown(
-        self,
-        func: Any,
-        name: str,
-        run: Callable[[], Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Run an operator that torch itself defines by others, or give it up."""
-        if name not in RULES:
-            with self:
-                made = func.decompose(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
-        return self._lost(name, run())
 
     def _lost(self, name: str, out: Any) -> Any:
         """Keep the name of an operator of whose results nothing is known."""

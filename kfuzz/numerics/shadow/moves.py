@@ -480,7 +480,7 @@ def _accumulated(call: Call, base: str, source: str) -> Outcome:
     steps = call.steps
     a, b = call.operand(base), call.operand(source)
     if _doubtful(call, (base, source)):
-        raise NoRule(call.name)
+        raise NoRule(f"{call.name} where an index is in doubt")
 
     def total(x: Tensor, y: Tensor) -> Tensor:
         made = call.again({**call.named, base: x, source: y})

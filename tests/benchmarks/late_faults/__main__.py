@@ -27,8 +27,8 @@ ROOT: Final = HERE.parents[2]
 # A run keeps its time to within 5 % or 10 s; start and end come on top.
 GRACE_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.2
-# In the interpreter nothing beyond is found alone in a minute.
-MOST: Final = {"interpret": 4_096, "cuda": 1 << 30}
+# In the interpreter little beyond is found alone in a minute.
+MOST: Final = {"interpret": 1 << 16, "cuda": 1 << 30}
 HEADS: Final = (
     "kernel", "threshold", "found after, s", "cases", "structures", "elements",
     "not zero",

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from kfuzz.execution.processes.child import Zygote
+from kfuzz.features.judge.sandbox.contain import Measures
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
-from kfuzz.features.judge.sandbox.terms import Entry, Measures
+from kfuzz.features.judge.sandbox.wire import Entry
 from kfuzz.features.judge.service import worker as service
 from tests.features.judge.judging import problem
 

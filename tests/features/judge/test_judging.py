@@ -17,10 +17,9 @@ from kfuzz.features.judge.candidate import FILE, Recording
 from kfuzz.features.judge.kernelbench.reference import Reference
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox.contain import Limits
+from kfuzz.features.judge.sandbox.contain import Containment, Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import Phases
-from kfuzz.features.judge.sandbox.terms import Containment
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
 from kfuzz.store import files as tensorfile

@@ -89,6 +89,7 @@ def test_an_operator_is_a_problem_and_explaining_reduces(judge: kfuzz.Judge) -> 
     assert wrong.verdict is Ruling.VIOLATES
     assert wrong.finding is not None
     assert wrong.finding["inputs"] == {"x": "float32[1, 1]"}
+    assert wrong.finding["line"] is None, "it is no Triton kernel"
 
 
 def test_verdicts_on_what_is_no_violation(judge: kfuzz.Judge, relu: Task) -> None:

@@ -26,7 +26,68 @@ from kfuzz.execution.processes.wire import (
     processor_seconds,
     stat_of,
 )
-from kfuzz.features.judge.sandbox.terms import Containment, Measure, Measures
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Which ways of containing a child are tried; each needs the system's consent.
+
+    Attributes:
+        namespaces: its own users, processes, network, IPC and mounts.
+        landlock: rules of the kernel on what it may write and connect to.
+    """
+
+    namespaces: bool = True
+    landlock: bool = True
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that is kept from a child, or is not.
+
+    Attributes:
+        name: what it is about, such as "network".
+        held: whether it is enforced here.
+        text: how, or what is open instead; one plain sentence without a full stop.
+    """
+
+    name: str
+    held: bool
+    text: str
+
+
+# Names of the measures that hold nowhere.
+_ALWAYS_OPEN: Final = frozenset({"reading", "device"})
+
+
+@dataclass(frozen=True)
+class Containment:
+    """What contains a child on this machine.
+
+    Attributes:
+        measures: one for each subject, in a fixed order.
+    """
+
+    measures: tuple[Measure, ...]
+
+    @property
+    def lacking(self) -> tuple[Measure, ...]:
+        """What is not enforced here."""
+        return tuple(m for m in self.measures if not m.held)
+
+    @property
+    def open_here(self) -> tuple[Measure, ...]:
+        """The same, without what is open on every machine."""
+        return tuple(m for m in self.lacking if m.name not in _ALWAYS_OPEN)
+
+    def __getitem__(self, name: str) -> Measure:
+        """Return the measure of a name.
+
+        Raises:
+            KeyError: if there is none.
+        """
+        return {measure.name: measure for measure in self.measures}[name]
+
 
 # Calls of the Linux kernel that Python has no functions for.
 #

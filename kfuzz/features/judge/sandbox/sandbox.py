@@ -61,8 +61,10 @@ from kfuzz.execution.processes.wire import (
     ZygoteError,
 )
 from kfuzz.features.judge.sandbox.contain import (
+    Containment,
     Facts,
     Limits,
+    Measures,
     close_to_others,
     describe,
     is_stopped,
@@ -74,12 +76,12 @@ from kfuzz.features.judge.sandbox.contain import (
 from kfuzz.features.judge.sandbox.meeting import PLAIN, Perturbations, Surroundings
 from kfuzz.features.judge.sandbox.runner import program
 from kfuzz.features.judge.sandbox.supervisor import SERVE
-from kfuzz.features.judge.sandbox.terms import Containment, Entry, Measures
 from kfuzz.features.judge.sandbox.wire import (
     WORDS,
     ArgumentRooms,
     Broken,
     Carrier,
+    Entry,
     Given,
     Returned,
     packed,

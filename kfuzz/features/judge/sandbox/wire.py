@@ -11,9 +11,10 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from mmap import mmap
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,35 @@ PAGE: Final = 4096
 _PIECE: Final = 0x7FFF_F000
 # As it is before a file replaces it.
 _detach: Final = Tensor.detach
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What to import and build from a file that nobody vouches for.
+
+    Attributes:
+        path: the file.
+        build: name of what the file defines: a class, which is built, or a function.
+        args: positional arguments of the constructor: numbers, texts, None, tensors,
+            lists, tuples and mappings of these, and torch's dtypes.
+        seed: of torch's generators while the file is imported and the class built.
+        weights: tensors to load into the parameters and buffers of these names.
+        fixed: positional arguments of every call that are no tensors, by position;
+            the tensors take the places left in their order.
+        evaluation: whether a module is in evaluation mode during calls, in place of as
+            it was built.
+        constants_drawn: whether initialisers of constants draw numbers while the class
+            is built; see `kfuzz.execution.values.fills`.
+    """
+
+    path: Path
+    build: str
+    args: tuple[Any, ...] = ()
+    seed: int = 0
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    fixed: Mapping[int, Any] = field(default_factory=dict)
+    evaluation: bool = False
+    constants_drawn: bool = False
 
 
 class Carrier(Closing):

@@ -282,7 +282,8 @@ class Score:
         seed: everything drawn depends on it.
         finding: what it violates, as plain data: "contract", "kind", "state",
             "message", "inputs" (a text for each argument), "got", "expected", and
-            "explanation", lines, where one was asked for; "path" where it is kept.
+            "explanation", lines, where one was asked for, and "line" then, where one
+            is known: "file", "line", "certain", "evidence"; "path" where it is kept.
             None where nothing is reported.
         phases: seconds by phase: to open and audit the "reference" where it was not
             open, to "build" the candidate, to "search", to "confirm". Empty where

@@ -160,6 +160,7 @@ class Worker:
             ),
             opened=self._opened,
             problem=self._problem,
+            hidden=[self._private],
         )  # fmt: skip
         try:
             for _ in judging.events(stop=threading.Event()):
@@ -223,7 +224,7 @@ def _in_short(finding: Finding, paths: dict[str, str]) -> dict[str, Any]:
     """Return a finding as plain data, see `Score`."""
     failure = finding.failure
     summary = finding_summary(finding, paths.get(finding.id, ""))
-    wanted = ("contract", "kind", "state", "message")
+    wanted = ("contract", "kind", "state", "message", "line")
     short: dict[str, Any] = {name: summary[name] for name in wanted}
     short["inputs"] = {
         name: f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
