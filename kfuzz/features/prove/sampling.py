@@ -307,8 +307,10 @@ FITTED: Final = 0.75
 # Launches of one kind, of fewer more are sought, from so many each.
 _FEW: Final = 24
 _TEMPLATES: Final = 2
-# Other configurations of an autotuner are captured for one case in so many.
+# Other configurations of an autotuner are captured for one case in so many: all of them
+# for the first, of each kind of tensors if it can be.
 _APART: Final = 8
+_CONFIGS: Final = 256
 # Calls in which indices are out of bounds, and those whose wrapper reads other numbers,
 # so many each.
 _STRAYS: Final = 4
@@ -345,11 +347,12 @@ class Sampling:
             if time.process_time() > self._until and self.calls:
                 break
             # Configurations differ in their constants: a few sizes of each tell.
-            for config in range(1 if number % _APART else configs):
+            most = _CONFIGS if number <= 12 * _APART else 4
+            for config in range(1 if number % _APART else min(configs, most)):
                 call = self._captured(case, config=config)
                 if call is None:
                     break
-                configs = max(configs, min(call.configs, 4))
+                configs = max(configs, call.configs)
         self._enrich()
         declared = len(self._kernel.declaration.configs)
         for case in plain[: 8 if declared > 1 else 0]:
