@@ -218,6 +218,9 @@ FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5,
     [
         ("y[0, 2] = 0, expected nan", {"got": 0.0, "expected": math.nan},
          ("y[0, 2] = 0 (2 elements wrong)", "nan", "")),
+        ("y[0, 2] = 0, expected -inf",
+         {"got": 0.0, "expected": -math.inf, "low": 0.0, "high": 0.0},
+         ("y[0, 2] = 0 (2 elements wrong)", "-inf", "")),
         # What float16 holds of 65520.
         ("y[0, 2] = 65504, expected inf",
          {"got": 65504.0, "expected": 65520.0, "low": math.inf, "high": math.inf},

@@ -247,7 +247,7 @@ def reduced(
 
 _LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
-# New numbers that are tried: where rounding decides, some of them pass.
+# New numbers that are tried at a minimum: where rounding decides, some of them pass.
 _SAMPLES: Final = 16
 # How it shows that elements are sought where they do not lie.
 _ADDRESSING: Final = VALUE_KINDS | {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}
@@ -320,10 +320,19 @@ def needs_alike(one: Finding, other: Finding) -> bool:
 
 
 def _needs(finding: Finding) -> set[str]:
-    """Return what a finding is known to need: features, and conditions in words."""
+    """Return what a finding is known to need: features, and conditions in words.
+
+    Each value of a scalar with which it passes is one.
+    """
     assert finding.explanation is not None
-    lines = (line.partition(":")[0] for line in finding.explanation.lines)
-    return {*finding.features, *(line for line in lines if line.startswith(SHOWS))}
+    needs: set[str] = {*finding.features}
+    for line in (line.partition(":")[0] for line in finding.explanation.lines):
+        if line.startswith(SHOWS):
+            what, _, values = line.partition(" = ")
+            several = values and line.startswith("passes with ")
+            every = values.split(" and ") if several else ()
+            needs |= {f"{what} = {value}" for value in every} or {line}
+    return needs
 
 
 def _with_ordinary_numbers(
@@ -339,7 +348,8 @@ def _with_ordinary_numbers(
     if not (special or nonfinite) or finding.explanation is None or case.large:
         return None
     accepts = domain_of(kernel.runner, finding.case)
-    for ordinary in with_ordinary_numbers(kernel.runner.pin(case), _SAMPLES):
+    samples = _SAMPLES if case is finding.case else 1
+    for ordinary in with_ordinary_numbers(kernel.runner.pin(case), samples):
         case = fitted(kernel.loaded.kernel.operator, ordinary)
         with suppress(Stopped):
             report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None
