@@ -165,7 +165,11 @@ def taken_to_minimum(
         entry = FiledFinding(corpus, finding)
     except StorageError:
         kernel.findings[finding.id] = finding  # reported at the end, with no path
-        yield Notice(kernel.node_id, _unsaved(finding))
+        # What is known of a finding that no disk holds: its case is a recipe.
+        what = f"{finding.signature.contract}: {finding.failure.message}"
+        case = json.dumps(encode(finding.case))
+        text = f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"
+        yield Notice(kernel.node_id, text)
         raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
@@ -368,13 +372,6 @@ def _is_open(finding: Finding) -> bool:
     if reduction is None or explanation is None or reduction.stopped == "time":
         return True
     return not explanation.complete and reduction.stopped != LARGE
-
-
-def _unsaved(finding: Finding) -> str:
-    """Return what is known of a finding that no disk holds: its case is a recipe."""
-    what = f"{finding.signature.contract}: {finding.failure.message}"
-    case = json.dumps(encode(finding.case))
-    return f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"
 
 
 # How long findings may take: little while others are searched for, the rest after it.
