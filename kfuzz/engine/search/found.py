@@ -18,6 +18,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
     MASK_KINDS,
+    UNCONFIRMED,
     VALUE_KINDS,
     CaseReport,
     Feature,
@@ -241,6 +242,9 @@ def reduced(
             entry.save(replace(same, also=(*same.also, *entry.own.signatures)))
         final = entry.settle()
         kernel.seen.add(final.signature)
+        if final.state in UNCONFIRMED:  # another case may show it each time
+            kernel.seen -= {final.signature, entry.own.signature}
+            kernel.shown.discard(final.signature.symptom)
         is_new = entry.is_new and final.id not in kernel.findings
         kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
