@@ -197,7 +197,9 @@ class Miss:
             far = f", {self.ratio:.3g} x tolerance" if self.ratio else ""
             text = f"{place} = {self.got:.9g}, {wanted}{far}"
         else:
-            only = self.low if self.low == self.high else self.expected
+            # Beside what is not finite the interval says nothing.
+            held = math.isfinite(self.expected) and self.low == self.high
+            only = self.low if held else self.expected
             text = f"{place} = {self.got:.9g}, expected {only:.9g}"
         if self.elements > 1:
             text += f" ({self.elements} of {self.of} elements wrong)"

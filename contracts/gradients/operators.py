@@ -517,8 +517,7 @@ def _example(
         parameter = operator.tensors[name]
         shape = [sizes[a] for a in parameter.axes(leading)]
         if isinstance(parameter, IndexParameter):
-            below = parameter.below
-            bound = sizes.get(below, getattr(operator.scalars.get(below), "default", 1))
+            bound = sizes.get(parameter.below, math.prod(shape))
             zeros = torch.zeros(shape, dtype=torch.int64)
             made.append(fitted(zeros, parameter.domain, bound, len(shape)))
         elif parameter.kind == "bool":

@@ -563,11 +563,10 @@ def measured(failure: Failure) -> tuple[str, str, str]:
     if failure.ratio:
         counts.append(f"error {failure.ratio:.3g} x tolerance")
     actual = f"{place} = {got:.9g}" + (f" ({', '.join(counts)})" if counts else "")
-    low, high = failure.low, failure.high
-    only = expected if low is None or low != high else low
-    wanted = f"{only:.9g}"
-    if math.isfinite(expected) and low is not None and high is not None and low != high:
-        wanted += f", allowed [{low:.9g}, {high:.9g}]"
+    low, high, wanted = failure.low, failure.high, f"{expected:.9g}"
+    if math.isfinite(expected) and low is not None and high is not None:
+        several = f"{wanted}, allowed [{low:.9g}, {high:.9g}]"
+        wanted = several if low != high else f"{low:.9g}"
     said = _NUMBERS.match(message)
     rest = (said[1], message[said.end() :]) if said else ("", message)
     return actual, wanted, "; ".join(filter(None, rest))

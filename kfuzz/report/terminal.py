@@ -220,8 +220,7 @@ class TerminalReport:
         spent = f"{event.startup_s:.1f} s to start, {event.import_s:.1f} s importing"
         started = f" ({spent})" if event.startup_s else ""
         if event.reducing_s >= 0.1:
-            spent = f"{event.reducing_s:.1f} s"
-            started += f" with {spent} to reduce and locate what was found"
+            started += f" with {event.reducing_s:.1f} s to reduce and locate findings"
         judged = counted(cases, "case") + (f", {uncompared(idle)}" if idle else "")
         self._say(
             f"{words} in {judged}, {event.elapsed_s:.1f} s{started} on "

@@ -70,3 +70,15 @@ def test_two_faults_stay_two(tmp_path: Path) -> None:
     found = failing(run_of("twice", tmp_path))
     assert len({f.id for f in found}) == 2
     assert sum(f.signature.contract == "C-EXC-01" for f in found) == 1
+
+
+def test_what_few_elements_show_by_chance_is_confirmed_with_more(
+    tmp_path: Path,
+) -> None:
+    """The address of the seed serves as seed: each process may be right or wrong."""
+    path = FILE.parents[1] / "benchmarks" / "public_kinds" / "dropout_seed.py"
+    events = searched(
+        f"{path}::faulty", root=FILE.parents[2], corpus=tmp_path, seed=11,
+        device="interpret", max_cases=60,
+    )  # fmt: skip
+    assert {f.signature.contract for f in failing(events)} == {"K-REF-01"}

@@ -36,6 +36,14 @@ def test_one_need_makes_two_findings_one_fault(line: str, same: bool) -> None:
     assert not needs_alike(one, beside)
 
 
+def test_further_values_of_a_scalar_are_further_needs() -> None:
+    one = made(Kind.VALUE, "fails where W > 1: passes at x [1]", "passes with d = 1")
+    also = "fails where W > 1: passes at x [2]"
+    other = made(Kind.INF_MISSING, also, "passes with d = 1 and 2")
+    assert needs_alike(one, other)
+    assert not needs_alike(other, made(Kind.VALUE, "passes with d = 12"))
+
+
 def test_what_needs_nothing_is_no_likeness() -> None:
     assert not needs_alike(made(Kind.VALUE), made(Kind.NAN_UNEXPECTED))
 

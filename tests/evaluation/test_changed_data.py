@@ -1,5 +1,6 @@
 """C-PRC-04 and C-ORD-01: conforming cases, scaled and in another order."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -172,3 +173,18 @@ def test_subnormal_arguments_are_not_scaled() -> None:
     case = product("subnormal")
     view = view_of(ops.matmul, torch.matmul, case)
     assert list(scalings(view, given(case))) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "low", "high", "wanted"),
+    [
+        (65520.0, math.inf, math.inf, "expected inf"),  # as float16 holds it
+        (-math.inf, 0.0, 0.0, "expected -inf"),
+        (math.nan, 0.0, 0.0, "expected nan"),
+    ],
+)
+def test_what_is_expected_is_what_the_format_holds(
+    expected: float, low: float, high: float, wanted: str
+) -> None:
+    miss = Miss("y", Kind.INF_MISSING, (0,), 1.0, expected, low, high, None, 1, 4)
+    assert miss.describe() == f"y[0] = 1, {wanted}"

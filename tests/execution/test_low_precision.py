@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kfuzz.execution.interpreter import watch as interpreter_watch
 from kfuzz.execution.interpreter.watch import (
     Launches,
     interpreting,
@@ -371,3 +372,22 @@ def test_triton_is_untouched_outside_a_watch() -> None:
     with pytest.raises(ZeroDivisionError), watch():
         raise ZeroDivisionError
     assert [dict(vars(owner)) for owner in owners] == before
+
+
+def test_where_nobody_else_uses_triton_it_stays_corrected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    builder = sys.modules["triton.runtime.interpreter"].InterpreterBuilder
+    before = dict(vars(builder))
+    monkeypatch.setattr(interpreter_watch, "_stays", False)  # and back, in the end
+    interpreter_watch.stay_corrected()
+    with watch():
+        corrected = dict(vars(builder))
+    assert corrected != before
+    assert dict(vars(builder)) == corrected
+    with watch():
+        assert dict(vars(builder)) == corrected
+    monkeypatch.undo()
+    with watch():
+        assert dict(vars(builder)) == corrected
+    assert dict(vars(builder)) == before

@@ -122,10 +122,8 @@ def test_conforms_says_so_where_little_was_tried(
 
 def test_time_to_reduce_after_the_search_is_stated() -> None:
     events = [finished(finding()), RunFinished(32.5, False, 7, "cpu", 1.5, 12.3, 0.4)]
-    told = (
-        "32.5 s (1.5 s to start, 0.4 s importing) with 12.3 s to reduce and locate "
-        "what was found"
-    )
+    spent = "with 12.3 s to reduce and locate findings"
+    told = f"32.5 s (1.5 s to start, 0.4 s importing) {spent}"
     assert told in text_of(events)
 
 
@@ -218,6 +216,9 @@ FAR = ("y[0, 2] = 4 (2 elements wrong, error 41 x tolerance)", "1, allowed [0.5,
     [
         ("y[0, 2] = 0, expected nan", {"got": 0.0, "expected": math.nan},
          ("y[0, 2] = 0 (2 elements wrong)", "nan", "")),
+        ("y[0, 2] = 0, expected -inf",
+         {"got": 0.0, "expected": -math.inf, "low": 0.0, "high": 0.0},
+         ("y[0, 2] = 0 (2 elements wrong)", "-inf", "")),
         # What float16 holds of 65520.
         ("y[0, 2] = 65504, expected inf",
          {"got": 65504.0, "expected": 65520.0, "low": math.inf, "high": math.inf},

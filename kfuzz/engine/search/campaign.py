@@ -63,7 +63,7 @@ from kfuzz.engine.search.locate import located
 from kfuzz.engine.search.preconditions import (
     Bindings,
     jobs_of,
-    kernels_of,
+    named_apart,
     no_fences,
     require,
 )
@@ -152,7 +152,7 @@ def run_kernels(
         guided = needed("coverage", "--engine atheris")
         guided.require(config)
         serve = guided.EXPLORE
-    loaded = kernels_of(config, loaded)
+    loaded = named_apart(loaded, Corpus(config.corpus).homes, config.root)
     backend = Backend(config.device, isolate=config.isolate, serve=serve)
     with closing(backend):
         require(config, backend.on)
@@ -231,8 +231,7 @@ class Campaign:
                 )
                 for k in self.kernels
             }
-        on_host = not backend.on.has.asynchronous
-        self.bindings = Bindings(self.kernels, on_host=on_host)
+        self.bindings = Bindings(self.kernels, on_host=not backend.on.has.asynchronous)
 
     def open(self, kernel: KernelSearch) -> None:
         """Get a kernel ready that has not been judged yet, as start-up.

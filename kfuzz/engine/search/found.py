@@ -18,6 +18,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
     MASK_KINDS,
+    UNCONFIRMED,
     VALUE_KINDS,
     CaseReport,
     Feature,
@@ -165,7 +166,11 @@ def taken_to_minimum(
         entry = FiledFinding(corpus, finding)
     except StorageError:
         kernel.findings[finding.id] = finding  # reported at the end, with no path
-        yield Notice(kernel.node_id, _unsaved(finding))
+        # What is known of a finding that no disk holds: its case is a recipe.
+        what = f"{finding.signature.contract}: {finding.failure.message}"
+        case = json.dumps(encode(finding.case))
+        text = f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"
+        yield Notice(kernel.node_id, text)
         raise
     path, is_new = str(entry.path), not entry.is_known
     yield FindingSaved(kernel.node_id, finding, path, is_new, "found")
@@ -237,6 +242,9 @@ def reduced(
             entry.save(replace(same, also=(*same.also, *entry.own.signatures)))
         final = entry.settle()
         kernel.seen.add(final.signature)
+        if final.state in UNCONFIRMED:  # another case may show it each time
+            kernel.seen -= {final.signature, entry.own.signature}
+            kernel.shown.discard(final.signature.symptom)
         is_new = entry.is_new and final.id not in kernel.findings
         kernel.keep(final, entry.path)
     yield FindingSaved(kernel.node_id, final, str(entry.path), is_new, "done")
@@ -247,7 +255,7 @@ def reduced(
 
 _LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
-# New numbers that are tried: where rounding decides, some of them pass.
+# New numbers that are tried at a minimum: where rounding decides, some of them pass.
 _SAMPLES: Final = 16
 # How it shows that elements are sought where they do not lie.
 _ADDRESSING: Final = VALUE_KINDS | {Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE}
@@ -320,10 +328,19 @@ def needs_alike(one: Finding, other: Finding) -> bool:
 
 
 def _needs(finding: Finding) -> set[str]:
-    """Return what a finding is known to need: features, and conditions in words."""
+    """Return what a finding is known to need: features, and conditions in words.
+
+    Each value of a scalar with which it passes is one.
+    """
     assert finding.explanation is not None
-    lines = (line.partition(":")[0] for line in finding.explanation.lines)
-    return {*finding.features, *(line for line in lines if line.startswith(SHOWS))}
+    needs: set[str] = {*finding.features}
+    for line in (line.partition(":")[0] for line in finding.explanation.lines):
+        if line.startswith(SHOWS):
+            what, _, values = line.partition(" = ")
+            several = values and line.startswith("passes with ")
+            every = values.split(" and ") if several else ()
+            needs |= {f"{what} = {value}" for value in every} or {line}
+    return needs
 
 
 def _with_ordinary_numbers(
@@ -339,7 +356,8 @@ def _with_ordinary_numbers(
     if not (special or nonfinite) or finding.explanation is None or case.large:
         return None
     accepts = domain_of(kernel.runner, finding.case)
-    for ordinary in with_ordinary_numbers(kernel.runner.pin(case), _SAMPLES):
+    samples = _SAMPLES if case is finding.case else 1
+    for ordinary in with_ordinary_numbers(kernel.runner.pin(case), samples):
         case = fitted(kernel.loaded.kernel.operator, ordinary)
         with suppress(Stopped):
             report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None
@@ -358,13 +376,6 @@ def _is_open(finding: Finding) -> bool:
     if reduction is None or explanation is None or reduction.stopped == "time":
         return True
     return not explanation.complete and reduction.stopped != LARGE
-
-
-def _unsaved(finding: Finding) -> str:
-    """Return what is known of a finding that no disk holds: its case is a recipe."""
-    what = f"{finding.signature.contract}: {finding.failure.message}"
-    case = json.dumps(encode(finding.case))
-    return f"found, and NOT SAVED: {what}; seed {finding.seed}, case {case}"
 
 
 # How long findings may take: little while others are searched for, the rest after it.

@@ -34,7 +34,6 @@ from kfuzz.evaluation.calling import broken, defined
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
 from kfuzz.execution.processes.wire import free_memory
-from kfuzz.store.corpus import Corpus
 from kfuzz.targets.forms import Launch
 from kfuzz.targets.load import LoadedKernel, file_of_module, home_of, mentions
 
@@ -150,14 +149,6 @@ def named_apart(
                 alias = kernel.full_name
         made.append(replace(kernel, alias=alias))
     return made
-
-
-def kernels_of(config: RunConfig, loaded: Sequence[LoadedKernel]) -> list[LoadedKernel]:
-    """Return the kernels that a campaign searches, of those of its targets.
-
-    Each bears a name of its own, see `named_apart`.
-    """
-    return named_apart(loaded, Corpus(config.corpus).homes, config.root)
 
 
 def _is_elsewhere(other: Target, kernel: LoadedKernel, here: Path, root: Path) -> bool:

@@ -318,11 +318,13 @@ class IntArgument:
         type: "i32", "i64", …, by its value where none is declared.
         value: the integer.
         declared: whether the parameter has a type of its own.
+        constant: whether it is a constant of the kernel, taken as an argument.
     """
 
     type: str
     value: int
     declared: bool = False
+    constant: bool = False
 
 
 @dataclass(frozen=True)

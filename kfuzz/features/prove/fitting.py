@@ -11,7 +11,7 @@ from itertools import (
     product,
     starmap,
 )
-from math import prod
+from math import gcd, prod
 from operator import mul
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from kfuzz.execution.launches.capture import (
     UNKNOWN,
+    Argument,
     ConstArgument,
     IntArgument,
     Launch,
@@ -38,6 +39,7 @@ from kfuzz.features.prove.ir.values import (
     as_poly,
     at_most,
     atoms_in,
+    below,
     equal,
     grid,
     least,
@@ -103,12 +105,14 @@ class Relations:
         layouts: of each tensor argument, the first one preferred.
         known: what is a function of other symbols.
         shared: arguments that may lie in the same storage, in pairs.
+        same: those of them that begin at the same element.
     """
 
     premises: tuple[Premise, ...]
     layouts: Mapping[str, tuple[Layout, ...]]
     known: Mapping[Atom, Poly]
     shared: frozenset[tuple[str, str]]
+    same: frozenset[tuple[str, str]] = frozenset()
 
     def below(self, limit: int) -> "Relations":
         """Return the relations of launches whose integers and tensors are all small.
@@ -180,6 +184,13 @@ def quantities(launch: Launch) -> dict[Atom, int]:
                 ):
                     made[f"{name}.size({d})"] = n
                     made[f"{name}.stride({d})"] = s
+    places = {
+        name: (a.storage, a.before, a.itemsize)
+        for name, a in launch.arguments.items()
+        if isinstance(a, TensorArgument)
+    }
+    for one, other in combinations(places, 2):
+        made[f"{one}.is.{other}"] = int(places[one] == places[other])
     return {symbol(name): value for name, value in made.items()}
 
 
@@ -253,13 +264,21 @@ class Fit:
                 premises.append(Premise(TRUE, text))
         for name in integers:
             premises += self._bounds(symbol(name))
-            premises.append(_far(symbol(name)))
+            premises.append(_far(symbol(name), first[name]))
         premises += self._multiples()
         premises += self._constant_relations()
         grids = {grid(axis) for axis in range(3)}
         known = {a: p for a, p in self._known.items() if a not in grids}
-        shared = self._shared(tensors)
-        return Relations(tuple(dict.fromkeys(premises)), layouts, known, shared)
+        shared, same = self._shared(tensors), set()
+        for one, other in combinations(tensors, 2):
+            each = symbol(f"{one}.is.{other}")
+            if (one, other) in shared and all(values[each] for values in self._values):
+                text = f"{one} and {other} begin at the same element"
+                premises.append(Premise(equal(each, 1), text))
+                same |= {(one, other), (other, one)}
+        return Relations(
+            tuple(dict.fromkeys(premises)), layouts, known, shared, frozenset(same)
+        )
 
     # Single quantities.
 
@@ -300,7 +319,7 @@ class Fit:
                 return []
             return self._take(target, as_poly(wanted[0]))
         column = np.array([n % (1 << 64) for n in wanted], np.uint64).view(np.int64)
-        for values, expression in self._candidates(of_grid=of_grid):
+        for values, expression in self._candidates(column, of_grid=of_grid):
             if np.array_equal(values, column):
                 made = expression()
                 if self._column(made) == wanted:
@@ -314,8 +333,13 @@ class Fit:
         text = f"{target} = {shown(expression)}"
         return [Premise(equal(target, expression), text)]
 
-    def _candidates(self, *, of_grid: bool) -> Iterator[Candidate]:
-        """Yield expressions over the bases, the simplest first, with their values."""
+    def _candidates(
+        self, wanted: NDArray[Any], *, of_grid: bool
+    ) -> Iterator[Candidate]:
+        """Yield expressions over the bases, the simplest first, with their values.
+
+        Those of the most frequent kinds only where they may have the values wanted.
+        """
         every = [self._candidate(b) for b in self._bases]
         yield from every
         bases = [self._candidate(b) for b in self._bases if not self._steps(b)]
@@ -340,20 +364,25 @@ class Fit:
         for part in (*own, *fixed):
             for factor in factors if of_grid else bases:
                 yield times(part, factor)
-        for i, left in enumerate(own if of_grid else ()):
-            for right in own[i:]:
-                both = times(left, right)
-                yield both
-                for factor in bases:
-                    yield times(both, factor)
+        counts = {c[0].tobytes(): c for c in (*reversed(several), *bases, numbers[0])}
+        for left, right in combinations_with_replacement(own if of_grid else (), 2):
+            both = times(left, right)
+            if both[0].all() and not (wanted % both[0]).any():
+                rest = counts.get((wanted // both[0]).tobytes())
+                if rest is not None:
+                    yield times(both, rest)
         for i, left in enumerate(bases):
             for right in bases[:i] + bases[i + 1 :]:
                 yield least_of(left, right)
                 if not of_grid:
                     yield from pairs(left, right)
-        for part in [*few, *parts]:
-            for cap in numbers if of_grid else [*constants, *numbers]:
-                yield least_of(part, cap)
+        caps = [
+            cap
+            for cap in (numbers if of_grid else [*constants, *numbers])
+            if (cap[0] >= wanted).all() and (cap[0] == wanted).any()
+        ]
+        for part, cap in product([*few, *parts] if caps else (), caps):
+            yield least_of(part, cap)
         for base in bases:
             for step in (1, -1, 2, -2):
                 yield plus(base, step)
@@ -390,8 +419,13 @@ class Fit:
         return [Premise(at_most(least, target), f"{target} >= {least}")]
 
     def _multiples(self) -> Iterator[Premise]:
-        """Yield which sizes are multiples of others: of 0 there is 0 alone."""
+        """Yield what sizes are multiples of, also others: of 0 there is 0 alone."""
         atoms = [b for b in self._bases if not self._steps(b)]
+        for atom in atoms:
+            column = self._column(as_poly(atom)) or ()
+            if len(set(column)) >= ENOUGH and (common := gcd(*column)) > 1:
+                multiple = equal(remainder(as_poly(atom), as_poly(common)), 0)
+                yield Premise(multiple, f"{atom} is a multiple of {common}")
         whole = {a for a in atoms if str(a).endswith(".numel")}  # of all of its sizes
         for left, right in permutations(atoms, 2):
             a, b = self._column(as_poly(left)), self._column(as_poly(right))
@@ -460,9 +494,11 @@ class Fit:
                     text = f"no two elements of {name} share memory"
                     premises.append(Premise(each, text))
             for rows, step, premise in self._row_steps(name, tensors, sizes, own):
-                both = (_product(sizes[:rows]), *sizes[rows:]), (step, *strides[rows:])
+                counts = _product(sizes[:rows]), *sizes[rows:]
                 apart = found[0].distinct
-                found.append(Layout(*both, span, dense=False, distinct=apart))
+                for within in (strides, own):
+                    both = counts, (step, *within[rows:])
+                    found.append(Layout(*both, span, dense=False, distinct=apart))
                 premises.append(premise)
             premises.append(Premise(at_most(span, MOST_ELEMENTS), ""))
             premises.append(Premise(at_most(numel, MOST_ELEMENTS), ""))
@@ -579,11 +615,11 @@ class Fit:
                 column = self._column(as_poly(number))
                 if column is None or len(set(column)) < ENOUGH:
                     continue
-                pairs = list(zip(column, values, strict=True))
                 c, n = as_poly(constant), as_poly(number)
                 if flag:
-                    made += self._flags(constant, number, pairs)
+                    made += self._flags(constant, n) if most > fewest else ()
                     continue
+                pairs = list(zip(column, values, strict=True))
                 if all(a == b for a, b in pairs):
                     claim(equal(c, n), f"{constant} = {number}")
                     continue
@@ -601,33 +637,35 @@ class Fit:
                     claim(multiple, f"{number} is a multiple of {constant}")
         return made
 
-    def _flags(
-        self, flag: Atom, number: Atom, pairs: Sequence[tuple[int, int]]
-    ) -> list[Premise]:
+    def _flags(self, flag: Atom, n: Poly) -> list[Premise]:
         """Return what a constant that is 0 or 1 says of an integer."""
-        made = []
-        n, held = as_poly(number), equal(as_poly(flag), 1)
-        for constant in self._constants:
-            sizes = self._column(as_poly(constant))
-            assert sizes is not None
-            if set(sizes) <= {0, 1}:
+        made, held = [], equal(as_poly(flag), 1)
+        for c in map(as_poly, self._constants):
+            if set(self._column(c) or ()) <= {0, 1}:
                 continue
-            columns = [(a, b, c) for (a, b), c in zip(pairs, sizes, strict=True)]
-            c = as_poly(constant)
-            if len({b for _, b in pairs}) > 1 and all(
-                c_ and (a % c_ == 0) == bool(b) for a, b, c_ in columns
+            for holds, words in (
+                (equal(remainder(n, c), 0), "a multiple of"),
+                (below(c, n), "above"),
+                (at_most(n, c), "at most"),
             ):
-                whole = equal(remainder(n, c), 0)
-                both = all_of([held, whole]), all_of([negated(held), negated(whole)])
-                text = f"{flag}: {number} is a multiple of {constant}"
-                made.append(Premise(any_of(both), text))
-        return made
+                neither = all_of([negated(held), negated(holds)])
+                both = any_of([all_of([held, holds]), neither])
+                made.append(Premise(both, f"{flag}: {n} is {words} {c}"))
+        return held_by(self._launches, made)
 
 
-def _far(number: Atom) -> Premise:
-    narrow = at_most(number, (1 << 31) - NEAR)
+def held_by(launches: Sequence[Launch], premises: Iterable[Premise]) -> list[Premise]:
+    """Return the premises that no launch breaks."""
+    each = [(p, Relations((p,), {}, {}, frozenset())) for p in premises]
+    return [p for p, alone in each if not any(map(alone.broken_by, launches))]
+
+
+def _far(number: Atom, argument: Argument) -> Premise:
+    small = at_most(number, SMALL)
+    if isinstance(argument, IntArgument) and argument.constant:
+        return Premise(small, f"{number} <= {SMALL:,}")
     return Premise(
-        any_of([narrow, at_most(1 << 31, number)]),
+        any_of([small, at_most(1 << 31, number)]),
         f"{number} is not within {NEAR:,} below 2^31",
     )
 

@@ -27,6 +27,7 @@ from kfuzz.features.prove.ir.values import (
     LANE,
     LEAST,
     LOAD,
+    NARROW_BITS,
     PROGRAM,
     QUOTIENT,
     REMAINDER,
@@ -71,7 +72,6 @@ STEPS: Final = 6_000_000
 changes no answer."""
 _TIMEOUT_MS: Final = 30_000
 MEMORY_MB: Final = 1500
-_NARROW: Final = 32
 
 
 class Reply(StrEnum):
@@ -296,7 +296,8 @@ class _Terms(Valuation):
             made = z3.And(made, z3.Or(me <= (1 << 31) - NEAR, me >= 1 << 31))
         if known.other is not None:
             made = z3.Or(made, me == self.poly(known.other))
-        elif known.bits == _NARROW and known.low is None:
+            made = z3.And(made, me >= low, me <= high)
+        elif known.bits == NARROW_BITS and known.low is None:
             wider = [as_poly(atom) for atom in sorted(known.wide, key=str)]
             made = z3.Or(made, *(self.poly(p) >= 1 << 31 for p in wider))
             mentioned += wider
@@ -599,6 +600,7 @@ class Prover:
             made = put(atom)
             if made is not None:
                 given.append(equal(as_poly(atom), made))
+        self._given = frozenset(given)
         linear = [c for c in given if _is_linear(c)]
         single = [c for c in linear if len(set(atoms_in(c))) == 1]
         stages = (single, linear, given)
@@ -679,12 +681,11 @@ class Prover:
 
     def _check_under(self, number: int, guard: Cond) -> Verdict:
         check = self._numbered(number)
-        goal = _goal_of(check)
         if number < 0:
             guard = _elsewhere.cond(guard)
         # A guard has lanes where what is checked has but one.
         shape = tuple(size if size > 1 else 0 for size in check.shape)
-        reply = self._ask(goal, [check.path, guard], shape)
+        reply = self._ask(check.goal, [check.path, guard], shape)
         if reply is Reply.PROVED:
             return PROVED
         why = (
@@ -698,6 +699,8 @@ class Prover:
         self, goal: Cond, given: Iterable[Cond], *shapes: tuple[int, ...]
     ) -> Reply:
         own, wanted = [self._fix.cond(c) for c in given], self._fix.cond(goal)
+        if wanted in self._given:
+            return Reply.PROVED
         # What is not needed costs time, products most of all.
         for premises in self._stages:
             reply = self._solver.prove(wanted, [*premises, *own], shapes=shapes)
@@ -814,13 +817,14 @@ class Prover:
         """Return whether accesses of different programs are to different elements."""
         first, second = self._fitting.get(number), self._fitting.get(other)
         same = equal(one.offset, _second.poly(two.offset))
-        alike = first and second and one.base == two.base and first[0] == second[0]
+        at_one = one.base == two.base or (one.base, two.base) in self._relations.same
+        alike = first and second and at_one and first[0] == second[0]
         if first and second and alike and first[0].distinct:
             same = all_of(
                 equal(a, _second.poly(b))
                 for a, b in zip(first[1], second[1], strict=True)
             )
-        elif one.base != two.base:
+        elif not at_one:
             return Reply.UNKNOWN  # how they lie in one storage is not known
         apart = all_of(
             equal(as_poly(program(axis)), _second.poly(as_poly(program(axis))))
@@ -870,20 +874,11 @@ class Prover:
                 yield layout, indices
 
     def _overflow(self) -> Verdict | None:
-        needs = {
-            n
-            for access in self._graph.accesses
-            for n in self._closure(access.checks | access.guards)
-        }
-        narrow = [n for n in sorted(needs) if self._numbered(n).bits == _NARROW]
-        if not narrow:
-            return PROVED if self._graph.accesses else None
         for access in self._graph.accesses:
             given = all_of([access.path, access.mask])
             guards = self._closure(access.guards)
             for number in sorted(guards | self._closure(access.checks)):
-                check = self._numbered(number)
-                if check.bits != _NARROW:
+                if self._numbered(number).bits != NARROW_BITS:
                     continue
                 if number in guards:
                     made = self._check(number)
@@ -891,7 +886,7 @@ class Prover:
                     made = self._check_under(number, given)
                 if made.reply is not Reply.PROVED:
                     return made
-        return PROVED
+        return PROVED if self._graph.accesses else None
 
     def _hints(self) -> Verdict | None:
         for hint in self._graph.hints:
@@ -903,18 +898,6 @@ class Prover:
                 why = f"{hint.text} may be false"
                 return Verdict(reply, hint.line, why)
         return PROVED if self._graph.hints else None
-
-
-def _goal_of(check: Check) -> Cond:
-    if not check.bits:
-        return at_most(0, check.poly)
-    low, high = -(1 << check.bits - 1), (1 << check.bits - 1) - 1
-    goal = all_of([at_most(low, check.poly), at_most(check.poly, high)])
-    if check.bits == _NARROW:
-        # With a wider argument the compiler makes it of 64 bits.
-        wider = (at_most(1 << 31, atom) for atom in sorted(check.wide, key=str))
-        return any_of([goal, *wider])
-    return goal
 
 
 def _is_linear(condition: Cond) -> bool:

@@ -34,6 +34,7 @@ from kfuzz.features.prove.fitting import (
     SMALL,
     Premise,
     Relations,
+    held_by,
     quantities,
     within_grid,
 )
@@ -84,6 +85,7 @@ from kfuzz.features.prove.sampling import (
     Made,
     Sampling,
     Watch,
+    constants_of,
     grouped,
     numbers,
     variants_of,
@@ -155,6 +157,7 @@ class KernelProver:
         self._refused: set[Place] = set()
         self._alike: dict[object, _Variant] = {}
         self._casts: dict[object, bool] = {}
+        self._modules: dict[tuple[Any, Constants], dict[str, Function]] = {}
         self._graphs: dict[int, tuple[Launch, Graph | str]] = {}
 
     def run(self) -> Outcome:
@@ -162,14 +165,11 @@ class KernelProver:
         self._sampling.capture()
         if why := self._sampling.nothing():
             return nothing(self._node_id, why)
-        grouping = Grouping.of(
-            launch for call in self._sampling.calls for launch in call.launches
-        )
-        groups = grouped(self._sampling.calls, grouping)
+        grouping, groups = self._grouping()
         if self._forget_overwritten(groups):
             groups = grouped(self._sampling.calls, grouping)
         for key, group in groups.items():
-            relations = self._sampling.fit(group)
+            relations = self._folded(self._sampling.fit(group), group)
             if self._kernel.declaration.offsets == "int32":  # it claims no more
                 relations = relations.below(SMALL)
             self._held[key] = relations
@@ -193,6 +193,55 @@ class KernelProver:
             self._spent["seconds"],
         )
         return Outcome(proof, examples, watch)
+
+    def _grouping(self) -> tuple[Grouping, Groups]:
+        """Return the groups with as many constants as symbols as may be.
+
+        Block sizes may not: shapes are made of them.
+        """
+        calls = self._sampling.calls
+        launches = [launch for call in calls for launch in call.launches]
+        symbols = self._sampling.constants()
+        for place in list(symbols):
+            function, launch = symbols[place]
+            alone = Grouping.of((), [place]).general(launch)
+            if isinstance(self._evaluated(function, alone), str):
+                del symbols[place]
+        while True:
+            grouping = Grouping.of(launches, symbols)
+            groups = grouped(calls, grouping)
+            failed = {
+                (made[0].launch.kernel, made[0].launch.line)
+                for group in groups.values() if symbols
+                for made in variants_of(group).values()
+                if isinstance(self._graph(made[0]), str) and self._some_graph(made)
+            }  # fmt: skip
+            fewer = {p: each for p, each in symbols.items() if p[:2] not in failed}
+            if len(fewer) == len(symbols):
+                return grouping, groups
+            symbols = fewer
+
+    def _some_graph(self, variant: Sequence[Made]) -> bool:
+        """Whether what some launch accesses is known with all of its constants."""
+        own = {made.given.constants: made for made in variant}.values()
+        return not all(
+            isinstance(self._evaluated(made.function, made.given), str) for made in own
+        )
+
+    def _folded(self, relations: Relations, group: Sequence[Made]) -> Relations:
+        """Return relations with those of the numbers that Python computes.
+
+        Of 32 bits these are constants like any others; wider ones have other types.
+        """
+        made: dict[Premise, None] = {}
+        for first, *_ in variants_of(group).values():
+            graph = self._graph(first)
+            for check in () if isinstance(graph, str) else graph.checks:
+                if check.folded and check.bits:
+                    text = f"{check.poly} has {check.bits} bits"
+                    made[Premise(check.goal, text)] = None
+        kept = held_by([each.launch for each in group], made)
+        return replace(relations, premises=(*relations.premises, *kept))
 
     def _forget_overwritten(self, groups: Groups) -> bool:
         """Forget what indices are in memory that a kernel stores to; whether any is."""
@@ -274,37 +323,44 @@ class KernelProver:
         """Return what a launch accesses, or why that is not known."""
         known = self._graphs.get(id(made.launch))
         if known is None:
-            known = made.launch, self._evaluated(made)
+            known = made.launch, self._evaluated(made.function, made.launch)
             self._graphs[id(made.launch)] = known
         return known[1]
 
-    def _evaluated(self, made: Made) -> Graph | str:
+    def _evaluated(self, function: Any, launch: Launch) -> Graph | str:
+        self._pause()
         try:
-            functions = read(ttir(made.function, made.launch, integers=NARROW))
-            graph = graph_of(functions, made.launch)
+            place = function, constants_of(launch)
+            functions = self._modules.get(place)
+            if functions is None:
+                functions = read(ttir(function, launch, integers=NARROW))
+                self._modules[place] = functions
+            graph = graph_of(functions, launch)
         except NotCompiledError as error:
             return f"{_REFUSED}: {error}"
         except UnreadableError as error:
             return f"its IR is not understood: {str(error)[:80]}"
         if graph.open:
             return f"not understood: {graph.open}"
-        if self._narrows(made, functions):
+        if self._narrows(function, launch, functions):
             return "an argument of 64 bits is made narrower"
         return graph
 
-    def _narrows(self, made: Made, narrow: Mapping[str, Function]) -> bool:
+    def _narrows(
+        self, function: Any, launch: Launch, narrow: Mapping[str, Function]
+    ) -> bool:
         """Whether a kernel casts an argument of 64 bits to fewer.
 
         The widths of results are followed from those of arguments; such a cast breaks
         that.
         """
-        arguments = made.launch.arguments.values()
+        arguments = launch.arguments.values()
         if not any(isinstance(a, IntArgument) and not a.declared for a in arguments):
             return False
-        place = made.launch.line, made.launch.constants
+        place = launch.line, launch.constants
         if place not in self._casts:
             try:
-                wide = read(ttir(made.function, made.launch, integers=WIDE))
+                wide = read(ttir(function, launch, integers=WIDE))
                 self._casts[place] = _casts(wide) > _casts(narrow)
             except NotCompiledError:  # no such launch is possible
                 self._casts[place] = False

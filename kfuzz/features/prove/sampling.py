@@ -17,12 +17,13 @@ from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.execution.launches.capture import (
     Captured,
     ConstArgument,
+    IntArgument,
     Launch,
     NotCapturedError,
     TensorArgument,
     capture,
 )
-from kfuzz.features.prove.fitting import ENOUGH, Fit, Relations
+from kfuzz.features.prove.fitting import ENOUGH, SMALL, Fit, Relations
 from kfuzz.features.prove.ir.values import Atom, symbol
 from kfuzz.strategies.layouts import build, layout_name, layout_options
 from kfuzz.strategies.parameters import IndexParameter, ignored_index
@@ -38,10 +39,6 @@ _SIZES: Final = (
     128, 129, 200, 255, 256, 257, 400, 511, 512, 513, 777, 1000, 1023, 1024, 1025, 1500,
     2047, 2048, 2049, 3000, 4095, 4096, 4097, 5000, 8191, 8192, 8193, 10000, 16384,
     20000, 32768, 50000, 65535, 65536, 65537, 100000, 131072, 300000, 1000000,
-)  # fmt: skip
-_CHANGES: Final[tuple[Callable[[int], int], ...]] = (
-    lambda n: n + 1, lambda n: 2 * n, lambda n: n + 7, lambda n: 3 * n + 1,
-    lambda n: max(n - 1, 1), lambda n: max(n // 2, 1),
 )  # fmt: skip
 _MOST: Final = 1 << 36
 _TRIES: Final = 12
@@ -113,20 +110,6 @@ def extended(
                 break
 
 
-def neighbours(kernel: BoundKernel, case: Case) -> Iterator[Case]:
-    """Yield cases like another one of which one or all dimensions differ a little."""
-    dims = case.dims
-    for change in _CHANGES:
-        for axis in dims:
-            made = resized(kernel, case, {**dims, axis: change(dims[axis])})
-            if made is not None:
-                yield made
-    for factor in (2, 3, 5):
-        made = resized(kernel, case, {axis: factor * n for axis, n in dims.items()})
-        if made is not None:
-            yield made
-
-
 def _sizes(template: Case, chance: random.Random) -> dict[str, int]:
     """Return new sizes, some as they were."""
     dims = template.dims
@@ -169,9 +152,10 @@ Constants = tuple[tuple[str, str], ...]
 
 
 class Made(NamedTuple):
-    """A launch, and the call that made it."""
+    """A launch, with constants as symbols and as given, and the call that made it."""
 
     launch: Launch
+    given: Launch
     function: Any
     case: Case
     call: int
@@ -196,12 +180,16 @@ class Grouping:
     Attributes:
         dense: (kernel, argument) whose tensor is contiguous in every launch: its rank
             says nothing.
+        symbols: (kernel, line, constant) that is taken as an integer argument.
     """
 
     dense: frozenset[tuple[str, str]]
+    symbols: frozenset[tuple[str, int, str]] = frozenset()
 
     @classmethod
-    def of(cls, launches: Iterable[Launch]) -> "Grouping":
+    def of(
+        cls, launches: Iterable[Launch], symbols: Iterable[tuple[str, int, str]] = ()
+    ) -> "Grouping":
         """Return the grouping of some launches."""
         every: dict[tuple[str, str], bool] = {}
         for launch in launches:
@@ -209,10 +197,27 @@ class Grouping:
                 if isinstance(argument, TensorArgument):
                     place = launch.kernel, name
                     every[place] = every.get(place, True) and argument.contiguous
-        return cls(frozenset(place for place, dense in every.items() if dense))
+        dense = frozenset(place for place, dense in every.items() if dense)
+        return cls(dense, frozenset(symbols))
+
+    def general(self, launch: Launch) -> Launch:
+        """Return a launch with integer arguments for constants that are symbols.
+
+        As in the kernel that takes them as arguments: this one is that, partially
+        evaluated.
+        """
+        arguments = {
+            name: IntArgument("i32", argument.value, declared=True, constant=True)
+            if (launch.kernel, launch.line, name) in self.symbols
+            and isinstance(argument, ConstArgument)
+            and is_size(argument)
+            else argument
+            for name, argument in launch.arguments.items()
+        }
+        return replace(launch, arguments=arguments)
 
     def key(self, launch: Launch) -> Key:
-        """Return what launches of one group have in common."""
+        """Return what launches of one group have in common; they are general ones."""
         parts: list[Any] = [launch.kernel, launch.line]
         for name, argument in launch.arguments.items():
             match argument:
@@ -227,13 +232,20 @@ class Grouping:
         return tuple(parts)
 
 
+def is_size(constant: ConstArgument) -> bool:
+    """Whether a constant is an integer that an argument of 32 bits may be."""
+    value = constant.value
+    return type(value) is int and 0 <= value <= SMALL
+
+
 def grouped(calls: Sequence[Captured], grouping: Grouping) -> Groups:
-    """Return the groups of the launches of some calls."""
+    """Return the groups of the launches of some calls, as general ones."""
     found: Groups = {}
     for number, call in enumerate(calls):
-        for launch, function in zip(call.launches, call.functions, strict=True):
+        for given, function in zip(call.launches, call.functions, strict=True):
+            launch = grouping.general(given)
             group = found.setdefault(grouping.key(launch), [])
-            group.append(Made(launch, function, call.case, number))
+            group.append(Made(launch, given, function, call.case, number))
     return found
 
 
@@ -262,6 +274,7 @@ class Watch:
 
     def place(self, launch: Launch) -> tuple[Key, Constants]:
         """Return the group of a launch, and its constants."""
+        launch = self.grouping.general(launch)
         return self.grouping.key(launch), constants_of(launch)
 
     def broken_by(self, launches: Iterable[Launch], *, partly: bool = False) -> str:
@@ -294,8 +307,10 @@ FITTED: Final = 0.75
 # Launches of one kind, of fewer more are sought, from so many each.
 _FEW: Final = 24
 _TEMPLATES: Final = 2
-# Other configurations of an autotuner are captured for one case in so many.
+# Other configurations of an autotuner are captured for one case in so many: all of them
+# for the first, of each kind of tensors if it can be.
 _APART: Final = 8
+_CONFIGS: Final = 256
 # Calls in which indices are out of bounds, and those whose wrapper reads other numbers,
 # so many each.
 _STRAYS: Final = 4
@@ -332,11 +347,12 @@ class Sampling:
             if time.process_time() > self._until and self.calls:
                 break
             # Configurations differ in their constants: a few sizes of each tell.
-            for config in range(1 if number % _APART else configs):
+            most = _CONFIGS if number <= 12 * _APART else 4
+            for config in range(1 if number % _APART else min(configs, most)):
                 call = self._captured(case, config=config)
                 if call is None:
                     break
-                configs = max(configs, min(call.configs, 4))
+                configs = max(configs, call.configs)
         self._enrich()
         declared = len(self._kernel.declaration.configs)
         for case in plain[: 8 if declared > 1 else 0]:
@@ -405,10 +421,9 @@ class Sampling:
             for group in grouped(self.calls, grouping).values():
                 if len(group) >= _FEW:
                     continue
-                for made in group[:_TEMPLATES]:
-                    for case in neighbours(self._kernel, made.case):
-                        if self._captured(case) is None:
-                            break
+                alike = [made.case for made in group[:_TEMPLATES]]
+                for case in extended(self._kernel, alike, _FEW):
+                    self._captured(case)
 
     def nothing(self) -> str:
         """Return why nothing can be proved, "" where something may be."""
@@ -422,6 +437,27 @@ class Sampling:
         if not self.calls:
             return "no case is in its domain"
         return "it launches no Triton kernel"
+
+    def constants(self) -> dict[tuple[str, int, str], tuple[Any, Launch]]:
+        """Return integer constants of several sizes, each with a launch that has it.
+
+        By kernel, line and name, the launch with its function: one without a size of 0,
+        by which a kernel may divide.
+        """
+        sizes: dict[tuple[str, int, str], set[int]] = {}
+        found: dict[tuple[str, int, str], tuple[Any, Launch]] = {}
+        for call in self.calls:
+            for launch, function in zip(call.launches, call.functions, strict=True):
+                own = {
+                    (launch.kernel, launch.line, name): argument.value
+                    for name, argument in launch.arguments.items()
+                    if isinstance(argument, ConstArgument) and is_size(argument)
+                }
+                for place, value in own.items():
+                    sizes.setdefault(place, set()).add(value)
+                    if place not in found or 0 not in launch.sizes.values():
+                        found[place] = function, launch
+        return {p: each for p, each in found.items() if len(sizes[p]) >= ENOUGH}
 
     def fit(self, group: Sequence[Made]) -> Relations:
         """Fit a group's launches, until those held out agree."""

@@ -527,3 +527,48 @@ def a_grid_of_constants_rounds_down(x: Tensor) -> Tensor:
     y = torch.empty_like(x)
     _row_by_row[(max(n // BLOCK, 1),)](x, y, n, n, N=max(n, 1), BLOCK=BLOCK)
     return y
+
+
+# Constants of which there are many: Python computes with them, and not Triton.
+
+
+@triton.jit
+def _floored(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    end = N - (-N // 97 + N // 97)
+    tl.store(y + offs, tl.load(x + offs, mask=offs < N), mask=offs < end)
+
+
+@breaks(STORES)
+def quotient_of_a_negative_constant(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    _floored[_programs(x.numel())](x, y, x.numel(), BLOCK)
+    return y
+
+
+@triton.jit
+def _wrapped(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int8) * N
+    offs = row.to(tl.int64) + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < N
+    tl.store(y + offs, tl.load(x + offs, mask=mask), mask=mask)
+
+
+@breaks(STORES, TABLE, shape_class="M <= 8 and N <= 100", layouts="contiguous")
+def product_of_8_bits_with_a_constant(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    _wrapped[(x.shape[0],)](x, y, x.shape[1], BLOCK)
+    return y
+
+
+@triton.jit
+def _downwards(x, y, N: tl.constexpr, STEP: tl.constexpr):
+    for place in range(N, -1, -STEP):
+        tl.store(y + place, tl.load(x + place, mask=place < N))
+
+
+@breaks(STORES, layouts="contiguous")
+def loop_down_by_a_constant(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    _downwards[(1,)](x, y, x.numel(), 1 + x.numel() % 5)
+    return y

@@ -1,5 +1,6 @@
 """What is proved of small kernels, and what is not: from their IR and launches."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -84,14 +85,25 @@ def test_an_in_place_shift_is_refuted_though_its_stores_are_apart() -> None:
     assert found[Property.UNSEEN] is Reply.REFUTED
 
 
-def test_arguments_that_may_be_one_are_open() -> None:
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (lambda n: 0, Reply.PROVED),
+        (lambda n: 1, Reply.UNKNOWN),
+        (lambda n: int(n == 65), Reply.UNKNOWN),
+    ],
+    ids=["at the same element", "at another one", "at another one in one launch"],
+)
+def test_what_is_loaded_and_stored_may_lie_in_one_storage(
+    first: Callable[[int], int], expected: Reply
+) -> None:
     same = []
-    for made in CONTIGUOUS:
+    for n, made in zip(SIZES, CONTIGUOUS, strict=True):
         x = made.arguments["x"]
         assert isinstance(x, TensorArgument)
-        x = replace(x, storage=1)
+        x = replace(x, storage=1, before=first(n))
         same.append(replace(made, arguments={**made.arguments, "x": x}))
-    assert verdicts(copy_ir(), same)[Property.UNSEEN] is not Reply.PROVED
+    assert verdicts(copy_ir(), same)[Property.UNSEEN] is expected
 
 
 def test_elements_between_blocks_are_missed() -> None:
@@ -168,6 +180,27 @@ def test_an_address_from_data_is_not_proved() -> None:
     found = verdicts(copy_ir(more=more), CONTIGUOUS)
     assert found[Property.STORES] is not Reply.PROVED
     assert found[Property.APART] is not Reply.PROVED
+
+
+@pytest.mark.parametrize(
+    ("kind", "places", "proved"),
+    [("f32", "%v", True), ("i64", "%offs", False)],
+    ids=["of floats", "of addresses"],
+)
+def test_halves_of_a_block_are_any_values(
+    kind: str, places: str, *, proved: bool
+) -> None:
+    pairs, half = f"tensor<32x2x{kind}>", f"tensor<32x{kind}>"
+    more = f"""%p = tt.reshape {places} : tensor<64x{kind}> -> {pairs} loc(#loc5)
+    %a, %b = tt.split %p : {pairs} -> {half} loc(#loc5)"""
+    if not proved:
+        more += f"""
+    %j = tt.join %b, %a : {half} -> {pairs} loc(#loc5)
+    %k = tt.reshape %j : {pairs} -> tensor<64x{kind}> loc(#loc5)
+    %to2 = tt.addptr %ys, %k : tensor<64x!tt.ptr<f32>>, tensor<64xi64> loc(#loc5)
+    tt.store %to2, %v, %mask : tensor<64x!tt.ptr<f32>> loc(#loc5)"""
+    found = verdicts(copy_ir(more=more), CONTIGUOUS)
+    assert (found[Property.STORES] is Reply.PROVED) is proved
 
 
 def test_a_narrowed_product_is_not_proved() -> None:

@@ -1,5 +1,8 @@
 """Premises: what launches have in common, and what breaks it."""
 
+from dataclasses import replace
+
+from kfuzz.execution.launches.capture import ConstArgument, Launch
 from kfuzz.features.prove.fitting import Fit
 from kfuzz.features.prove.sampling import Grouping, Watch, constants_of
 from tests.features.prove.kernels import launch
@@ -36,3 +39,21 @@ def test_a_proof_is_withdrawn_by_a_launch_of_another_kind() -> None:
     assert watch.broken_by(launches) == ""
     assert "cdiv(n, BLOCK)" in watch.broken_by([launch(9, programs=3)])
     assert watch.broken_by([launch(9, step=2)])
+
+
+def test_a_constant_of_many_sizes_is_one_symbol() -> None:
+    def with_constant(n: int, value: object = None) -> Launch:
+        made, constant = launch(n), n if value is None else value
+        given = ConstArgument(constant, str(constant))
+        return replace(made, arguments={**made.arguments, "n": given})
+
+    launches = [with_constant(n) for n in SIZES]
+    grouping = Grouping.of(launches, [("copy", 1, "n")])
+    general = [grouping.general(each) for each in launches]
+    [key] = {grouping.key(each) for each in general}
+    [constants] = {constants_of(each) for each in general}
+    relations = Fit(general).fitted()
+    watch = Watch(grouping, {key: relations}, {key: frozenset({constants})})
+    assert watch.broken_by([with_constant(777)]) == ""
+    for value in (-1, 1 << 31, True, 7.0):
+        assert watch.broken_by([with_constant(777, value)])

@@ -16,7 +16,7 @@ from kfuzz.core.finding import Finding, host_fingerprint, version_of
 from kfuzz.core.verdict import Graded, Soundness, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.engine.search.preconditions import kernels_of
+from kfuzz.engine.search.preconditions import named_apart
 from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.features.lab.grade.calibrations import UNCALIBRATED, shipped_statement
 from kfuzz.features.lab.grade.statement import (
@@ -29,6 +29,7 @@ from kfuzz.features.lab.grade.statement import (
     Statement,
     read_statement,
 )
+from kfuzz.store.corpus import Corpus
 from kfuzz.targets.load import LoadedKernel, identity, load_all
 
 # Modules that bind the platform's own kernels as declared for torch's type of a device.
@@ -115,7 +116,8 @@ class Grading:
             KfuzzError: as `kfuzz.engine.search.campaign.run`.
         """
         loaded = load_all(self._config.targets, root=self._config.root)
-        loaded = kernels_of(self._config, loaded)
+        homes = Corpus(self._config.corpus).homes
+        loaded = named_apart(loaded, homes, self._config.root)
         self._kernels = {kernel.node_id: kernel for kernel in loaded}
         for event in run_kernels(
             self._config, loaded, stop=stop, prover=hook("prover")

@@ -60,6 +60,7 @@ from kfuzz.features.prove.ir.values import (
     itemsize_of,
     iteration,
     lane,
+    leaves_of,
     negated,
     program,
     quotient,
@@ -91,6 +92,11 @@ def repeated(
         high.poly + step.poly - 1, low.bits, wide, where, (), checks, operation,
         "loop counter",
     )  # fmt: skip
+    if ev.folded(step.poly):
+        one = step.poly - 1
+        checks |= ev.check(
+            one, 0, wide, where, (), checks, operation, "step of a loop less 1"
+        )
     index = low.poly + as_poly(place) * step.poly
     running = Truth(all_of([at_most(0, place), below(index, high.poly)]), (), checks)
     inside = replace(where.under(running), loops=(*where.loops, loop))
@@ -273,6 +279,7 @@ class Evaluator:
 
     Attributes:
         graph: what has been found.
+        constants: those of the kernel that are taken as arguments.
     """
 
     def __init__(self, functions: Mapping[str, Function], launch: Launch) -> None:
@@ -280,6 +287,11 @@ class Evaluator:
         self._functions = functions
         self._launch = launch
         self._calls: list[tuple[str, int]] = []
+        self.constants = frozenset(
+            symbol(name)
+            for name, argument in launch.arguments.items()
+            if isinstance(argument, IntArgument) and argument.constant
+        )
         self.loops = 0
         self.unknowns = 0
 
@@ -470,7 +482,8 @@ class Evaluator:
         """Note what has to hold for a result; return it with what it needs."""
         # Each one, also of constants: a loop's body makes the same ones twice.
         needed, line = frozenset(needs) | where.checks, self.line_of(operation)
-        made = Check(poly, bits, wide, where.path, shape, needed, line, what)
+        folded = self.folded(poly)
+        made = Check(poly, bits, wide, where.path, shape, needed, line, what, folded)
         self.graph.checks.append(made)
         return frozenset({*needs, len(self.graph.checks) - 1})
 
@@ -519,18 +532,31 @@ class Evaluator:
             return Pointer("", as_poly(0), size, kind.shape, why=why)
         return Other(kind.shape)
 
-    def loaded_below(self, base: str) -> tuple[Poly, Poly | None] | None:
-        """Return what the integers that an argument holds stay below, if anything.
+    def loaded(self, kind: Type, base: str, where: Where) -> Value:
+        """Return what an argument holds: integers may stay below some number.
 
-        With the one that may be among them all the same.
+        There may be one among them that does not.
         """
-        argument = self._launch.arguments.get(base)
-        if not isinstance(argument, TensorArgument) or argument.below is None:
-            return None
-        other = None
-        if argument.ignored is not None:
-            other = as_poly(symbol(f"{base}.ignored"))
-        return as_poly(symbol(f"{base}.below")), other
+        known = self._launch.arguments.get(base)
+        if not (
+            kind.bits > 1 and isinstance(known, TensorArgument)
+            and known.below is not None
+        ):  # fmt: skip
+            return self.fresh(kind, where, f"what {base or 'memory'} holds")
+        other = as_poly(symbol(f"{base}.ignored"))
+        return self.unknown(
+            kind.bits, kind.shape, where, low=as_poly(0),
+            high=as_poly(symbol(f"{base}.below")) - 1,
+            other=other if known.ignored is not None else None,
+        )  # fmt: skip
+
+    def folded(self, *parts: Poly) -> bool:
+        """Whether numbers consist of a kernel's constants alone: Python computes them.
+
+        It divides and counts down otherwise than Triton does.
+        """
+        leaves = set(leaves_of(parts))
+        return bool(leaves) and self.constants >= leaves
 
     def truth(self, value: Value) -> Truth:
         """Return a value as a condition; see `number`."""

@@ -82,14 +82,7 @@ def _load(step: Step) -> list[Value]:
     kinds = map(parse_type, split_outer(step.operation.types.strip("()")))
     pointee = next(kind.pointee for kind in kinds if kind.element == "ptr")
     kind = replace(parse_type(pointee), shape=pointer.shape)
-    held = graph.loaded_below(pointer.base)
-    if kind.bits > 1 and held is not None:
-        bound, other_ = held
-        made: Value = graph.unknown(
-            kind.bits, kind.shape, where, low=as_poly(0), high=bound - 1, other=other_
-        )  # fmt: skip
-    else:
-        made = graph.fresh(kind, where, f"what {pointer.base or 'memory'} holds")
+    made = graph.loaded(kind, pointer.base, where)
     if isinstance(mask, Truth) and not isinstance(made, Other):
         unread = rest[1:2] or [graph.fresh(kind, where, "a masked load")]
         made = graph.chosen(mask, made, unread[0])
@@ -152,18 +145,6 @@ def _descriptor_store(step: Step) -> list[Value]:
     kind = ATOMIC if "reduce" in step.operation.name else STORE
     _block_access(step, kind, step.given[1:-1])
     return []
-
-
-HANDLERS: Final[dict[str, Any]] = {
-    "tt.load": _load,
-    "tt.store": _store,
-    "tt.atomic_rmw": _atomic,
-    "tt.atomic_cas": _atomic,
-    "tt.make_tensor_descriptor": _descriptor,
-    "tt.descriptor_load": lambda step: _block_access(step, LOAD, step.given[1:]),
-    "tt.descriptor_store": _descriptor_store,
-    "tt.descriptor_reduce": _descriptor_store,
-}
 
 
 # What a source promises the compiler: `tl.multiple_of` and its like, `tl.assume`.
@@ -239,7 +220,7 @@ PURE: Final = (
     "arith.truncf", "arith.extf", "arith.sitofp", "arith.uitofp", "arith.fptosi",
     "arith.fptoui", "tt.dot", "tt.fp_to_fp", "tt.clampf", "tt.precise_",
     "tt.mulhiui", "tt.extern_elementwise", "tt.histogram", "tt.gather", "ub.poison",
-    "tt.bitcast", "tt.cat", "arith.mulsi_extended", "arith.mului_extended",
+    "tt.bitcast", "tt.cat", "tt.join", "arith.mulsi_extended", "arith.mului_extended",
 )  # fmt: skip
 _SILENT: Final = (
     "tt.print", "tt.assert", "ttg.barrier", "gpu.barrier", "tt.debug_barrier",
@@ -249,6 +230,8 @@ _POSITIVE: Final = frozenset(
     f"arith.{name}"
     for name in ("divui", "remui", "shrui", "shrsi", "andi", "maxui", "minui")
 )
+# Python's are these of operands that are at least 0.
+_TRUNCATED: Final = ("arith.divsi", "arith.remsi")
 _SUMS: Final = {
     "arith.addi": "sum",
     "arith.subi": "difference",
@@ -377,6 +360,11 @@ def _reshape(step: Step) -> list[Value]:
     return [_reshaped(step.given[0], shape, placed)]
 
 
+def _split(step: Step) -> list[Value]:
+    """Return the halves; the text has the type of both once."""
+    return [value for _ in step.operation.results for value in step.fresh("a half")]
+
+
 def _addptr(step: Step) -> list[Value]:
     pointer, number = step.given
     if not isinstance(pointer, Pointer):
@@ -406,7 +394,9 @@ def _arithmetic(step: Step) -> list[Value]:
         made = a * (1 << by)
         checks = step.check(made, bits, "shift", shape, checks, wide)
         return [Number(made, bits, shape, checks, wide)]
-    if step.operation.name in _POSITIVE:
+    if step.operation.name in _POSITIVE or (
+        step.operation.name in _TRUNCATED and step.graph.folded(a, b)
+    ):
         for each in (a, b):
             checks = step.check(each, 0, "unsigned operand", shape, checks, wide)
     match step.operation.name:
@@ -479,6 +469,8 @@ def _cast(step: Step) -> list[Value]:
     if not isinstance(value, Number | Truth):
         return step.fresh(f"a result of {step.operation.name}")
     number = number_of(value)
+    if 1 < number.bits < min(kind.bits, 32) and step.graph.constants:
+        raise Unsupported("a narrow integer beside a constant: it may stay narrow")
     signed = step.operation.name == "arith.extsi" and isinstance(value, Truth)
     poly = -number.poly if signed else number.poly
     checks = number.checks
@@ -516,6 +508,7 @@ _HANDLERS: Final[dict[str, Any]] = {
     "tt.expand_dims": _expand,
     "tt.trans": _transposed,
     "tt.reshape": _reshape,
+    "tt.split": _split,
     "tt.addptr": _addptr,
     "arith.select": _select,
     "arith.cmpi": _compared,
@@ -523,7 +516,14 @@ _HANDLERS: Final[dict[str, Any]] = {
     "arith.bitcast": _bitcast,
     "tt.bitcast": _bitcast,
     "llvm.intr.assume": assumed,
-    **HANDLERS,
+    "tt.load": _load,
+    "tt.store": _store,
+    "tt.atomic_rmw": _atomic,
+    "tt.atomic_cas": _atomic,
+    "tt.make_tensor_descriptor": _descriptor,
+    "tt.descriptor_load": lambda step: _block_access(step, LOAD, step.given[1:]),
+    "tt.descriptor_store": _descriptor_store,
+    "tt.descriptor_reduce": _descriptor_store,
     **{
         f"arith.{name}": _cast for name in ("extsi", "extui", "trunci", "index_cast")
     },

@@ -448,6 +448,11 @@ def atoms_in(value: Any) -> Iterator[Atom]:
             pending += part.parts
 
 
+def leaves_of(value: Any) -> Iterator[Atom]:
+    """Yield the atoms of a value that are computed from no others; see `atoms_in`."""
+    return (atom for atom in atoms_in(value) if atom.kind not in _MAKERS)
+
+
 def doubts_in(value: Any) -> Iterator[Cond]:
     """Yield the unknown conditions of a polynomial or condition, those inside too."""
     parts = (part for atom in atoms_in(value) for part in atom.parts)
@@ -535,6 +540,7 @@ class Valuation:
         raise UnknownValueError(str(condition))
 
 
+NARROW_BITS: Final = 32
 Shape = tuple[int, ...]
 Checks = frozenset[int]
 NO_CHECKS: Final[Checks] = frozenset()
@@ -672,6 +678,7 @@ class Check:
         needs: other checks on which its operands depend.
         line: in the source.
         what: the operation: "product", "sum", "difference", "loop counter", ….
+        folded: whether Python computes it, of the kernel's constants alone.
     """
 
     poly: Poly
@@ -682,6 +689,20 @@ class Check:
     needs: Checks
     line: int
     what: str
+    folded: bool = False
+
+    @property
+    def goal(self) -> Cond:
+        """That the result is in the range that it has to be in."""
+        if not self.bits:
+            return at_most(0, self.poly)
+        low, high = -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+        goal = all_of([at_most(low, self.poly), at_most(self.poly, high)])
+        if self.bits == NARROW_BITS:
+            # With a wider argument the compiler makes it of 64 bits.
+            wider = (at_most(1 << 31, atom) for atom in sorted(self.wide, key=str))
+            return any_of([goal, *wider])
+        return goal
 
 
 @dataclass(frozen=True)
