@@ -231,8 +231,8 @@ def numbers(spec: TensorSpec) -> NDArray[np.float64]:
     """Return the pinned values of a tensor as floats, in C order."""
     every = patterns(spec)
     if native := _NATIVE.get(spec.dtype):
-        with np.errstate(invalid="ignore"):  # NaN that signals
-            return every.view(native).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # NaN that signals does not any more
+            return every.view(native).astype(np.float64) * 1.0
     return _mapped(every, lambda bits: float(bits_to_number(bits, spec.dtype)), "<f8")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits, unpack_bits, unpack_numbers
 from kfuzz.core.recipe import Case, TensorSpec
-from kfuzz.engine.reduce import reduce_case
+from kfuzz.engine.reduce import recast, reduce_case
 
 FAR = 2**30 + 1
 
@@ -211,3 +211,16 @@ def test_one_special_value_anywhere_is_found_by_halves() -> None:
     minimum, _, runs = judged(Case({"x": floats(values, (70_000,), ("a",))}), has_nan)
     assert minimum.elements == 1
     assert runs <= 60
+
+
+@pytest.mark.parametrize(
+    ("dtype", "signals"),
+    [("float16", 0x7C01), ("float32", 0x7F800001), ("float64", 0x7FF0000000000001)],
+)
+def test_a_nan_that_signals_is_taken_for_any_other_without_a_warning(dtype, signals):
+    """Of vectors too: a processor may warn of several at once alone."""
+    spec = TensorSpec((32,), ("N",), dtype, values=pack_bits([signals] * 32, dtype))
+    for wanted, quiet in (("float32", 0x7FC00000), ("float64", 0x7FF8 << 48)):
+        made = recast(spec, wanted, lambda n: n / 2)
+        assert made is not None
+        assert unpack_bits(made.values, wanted) == [quiet] * 32
