@@ -88,7 +88,7 @@ def test_rows_that_a_shape_class_admits_are_a_violation(project: Project) -> Non
     "wrong",
     [
         pytest.param("True", marks=pytest.mark.slow),
-        "n == 77 or x.shape[0] == 3",
+        pytest.param("n == 77 or x.shape[0] == 3", marks=pytest.mark.slow),
         "n > 16 and bool((x > 3).any())",
         "100 <= n <= 140",
     ],
@@ -154,7 +154,7 @@ def test_wrong_values_are_found_beside_offsets_that_overflow(project: Project) -
 
 
 def test_a_wider_result_is_a_limit(project: Project) -> None:
-    limit = only_limit(project, WIDER.format(claims="", result="y"))
+    limit = only_limit(project, WIDER.format(claims="", result="y"), 100)
     assert limit["remedy"].startswith('results={"y": "float32"} of its operator')
 
 
@@ -182,7 +182,14 @@ def test_a_wrong_value_in_a_wider_type_is_a_violation(project: Project) -> None:
     assert kernel["findings"][0]["kind"] in ("value", "nan_unexpected")
 
 
-@pytest.mark.parametrize("result", ["y.half()", "y.bfloat16()", "y.long()"])
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param("y.half()", marks=pytest.mark.slow),
+        pytest.param("y.bfloat16()", marks=pytest.mark.slow),
+        "y.long()",
+    ],
+)
 def test_another_type_is_a_violation(project: Project, result: str) -> None:
     code, kernel = searched(project, WIDER.format(claims="", result=result))
     assert code == 1

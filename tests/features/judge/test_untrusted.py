@@ -321,7 +321,7 @@ def judged(
 @pytest.mark.parametrize(
     ("build", "claims"),
     [
-        ("honest", {}),
+        pytest.param("honest", {}, marks=pytest.mark.slow),
         pytest.param("has_its_input_elsewhere", {}, marks=pytest.mark.slow),
         pytest.param("in_place", {"inplace": ("x",)}, marks=pytest.mark.slow),
     ],
