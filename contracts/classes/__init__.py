@@ -32,3 +32,6 @@ ATTRIBUTION: Final = _discovered()
 """The classes, in the order in which a failure is attributed."""
 
 CLASSES: Final = {c.id: c for c in ATTRIBUTION}
+
+LATER: Final = frozenset(kind for c in ATTRIBUTION for kind in c.later_kinds)
+"""Kinds that one call does not show."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes import CLASSES, LATER
 from kfuzz.contracts.operator import Operator
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
@@ -118,8 +118,6 @@ LARGE: Final = "a large case is kept as it was found"
 
 # Kinds in which what a child called before may have a part.
 _OF_HISTORY: Final = frozenset({Kind.STALE_RESULT, Kind.ALIASES_OUTPUT})
-# Kinds that one call does not show.
-BEYOND_BASE: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     """
     if is_by_chance(signature):
         return _witnessed(runner, case, signature)
-    later = runner.distinguishes or signature.kind in BEYOND_BASE
+    later = runner.distinguishes or signature.kind in LATER
     depth = Depth.SEARCH if later else Depth.BASE
     enough = CONFIRMATIONS if runner.distinguishes else 1
     reports = runner.judge_fresh(case, [depth] * enough)
@@ -258,7 +256,6 @@ def process(
     finally:
         runner.hanging = False
         runner.fault = None
-        runner.sought = None
 
 
 def _confirmed(
@@ -289,13 +286,18 @@ def _confirmed(
 
 def _reduced(shown: "_Shown", case: Case, deadline: float) -> tuple[Case, Reduction]:
     """Return the smallest case that shows alike, and how it was reached."""
-    return reduce_case(
-        case,
-        shown.fails,
-        domain_of(shown.runner, case),
-        deadline=deadline,
-        fitted=partial(fitted, shown.runner.loaded.kernel.operator),
-    )
+    runner, kind = shown.runner, shown.signature.kind
+    runner.sought = kind if kind in LATER else None
+    try:
+        return reduce_case(
+            case,
+            shown.fails,
+            domain_of(runner, case),
+            deadline=deadline,
+            fitted=partial(fitted, runner.loaded.kernel.operator),
+        )
+    finally:
+        runner.sought = None  # what an explanation says to pass conforms throughout
 
 
 def _unconfirmed(runner: Runner, finding: Finding, tried: Confirmation) -> Finding:
@@ -384,9 +386,7 @@ def _minimise(
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
     shown = _Shown(runner, signature, stopped)
     shown.failing.append(finding.case)
-    runner.sought = signature.kind if signature.kind in BEYOND_BASE else None
     minimum, reduction = _reduced(shown, finding.case, deadline)
-    runner.sought = None  # what an explanation says to pass conforms throughout
     is_reduced = minimum != finding.case or finding.reduction is not None
     if minimum.destinations:
         minimum = runner.pin(minimum)  # their shapes followed those of the arguments
@@ -535,7 +535,7 @@ class _Shown:
 
     @property
     def _depth(self) -> Depth:
-        return Depth.SEARCH if self.signature.kind in BEYOND_BASE else Depth.BASE
+        return Depth.SEARCH if self.signature.kind in LATER else Depth.BASE
 
     def _outcome_of(self, case: Case, report: CaseReport) -> Outcome:
         if report.error or report.unsupported or report.refusal:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from torch import Tensor
 
 from kfuzz.contracts.binding import Derived
-from kfuzz.contracts.classes import CLASSES
+from kfuzz.contracts.classes import LATER
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.suite import judge
 from kfuzz.core.budget import Depth
@@ -34,8 +34,6 @@ from kfuzz.evaluation.evaluator import Evaluator
 from kfuzz.numerics.accumulation import as_integers, identical
 from kfuzz.targets.cuda_source import CudaSource
 
-# Kinds that one call does not show.
-_LATER: Final = frozenset(k for c in CLASSES.values() for k in c.later_kinds)
 OF_MEMORY: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE})
 # Cases besides the minimum that a change is held against, of either outcome.
 MOST_FAILING: Final = 8
@@ -243,7 +241,7 @@ class Locating:
         self._signature = signature
         self._root = root
         self._cases = _Cases(
-            evaluator, evaluator.setting.classes, deep=signature.kind in _LATER,
+            evaluator, evaluator.setting.classes, deep=signature.kind in LATER,
             limits=self.limits,
         )  # fmt: skip
         self._failing: list[Case] = []
