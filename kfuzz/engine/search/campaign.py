@@ -469,9 +469,8 @@ class Campaign:
             if self.shares_time():
                 free = kernel.runner.children.free // SHARING
                 free = free or (free_memory() or 0) // self.jobs
-                place = runs_on(kernel.loaded.kernel, self.backend.name)
-                largest = place.limits.largest
-                kernel.sizes = [*kernel.sizes, *above(kernel.budget, largest, free)]
+                most = runs_on(kernel.loaded.kernel, self.backend.name).limits.largest
+                kernel.sizes = [*kernel.sizes, *above(kernel.budget, most, free)]
         if self.proofs is not None and kernel is kernel.workers[0]:
             yield from self.proofs.examples(
                 kernel,
