@@ -745,7 +745,8 @@ class _Sites:
             case ast.Assign(targets=[ast.Name(target)], value=value):
                 if isinstance(value, ast.Call) and _is_wrapper(value):
                     value = value.args[0]
-                yield from self._assigned(target, value, above)
+                if self._kernel and any(isinstance(a, ast.For) for a in above):
+                    yield f"{target} += {_inner(value)}", 1.4  # keeps what it had
             case ast.AugAssign(target=target, op=op, value=value):
                 for sign in _CALCULATED.get(type(op), ()):
                     yield f"{_text(target)} {sign}= {_text(value)}", 1.0
@@ -971,15 +972,6 @@ class _Sites:
         parts = [*given, *(f"{k}={v}" if k else f"**{v}" for k, v in named.items())]
         return f"{function or _called(node)}({', '.join(parts)})"
 
-    def _assigned(
-        self, target: str, value: ast.expr, above: tuple[ast.AST, ...]
-    ) -> Iterator[_Change]:
-        """Yield an assignment that keeps what the name had."""
-        if not self._kernel or not any(isinstance(a, ast.For) for a in above):
-            return
-        text = _inner(value)
-        yield f"{target} += {text}", 1.4
-
     def _wrapped(self, node: ast.expr, parent: ast.AST) -> Iterator[_Change]:
         """Yield an expression with something around it."""
         kind, text = self.kind(node), _inner(node)
@@ -1043,14 +1035,11 @@ def _size(node: ast.AST) -> int:
 
 def _text_of(op: ast.AST) -> str:
     """Return the sign of an operator."""
-    made = ast.BinOp(ast.Name("a"), op, ast.Name("b"))  # type: ignore[arg-type]
+    one, two = ast.Name("a"), ast.Name("b")
+    made: ast.expr = ast.BinOp(one, op, two)  # type: ignore[arg-type]
     if isinstance(op, ast.cmpop):
-        return (
-            _text(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))
-            .split(" ", 1)[1]
-            .rpartition(" ")[0]
-        )
-    return _text(made).split()[1]
+        made = ast.Compare(one, [op], [two])
+    return " ".join(_text(made).split()[1:-1])
 
 
 # In a process whose caller tells by an argument which change is made: this file's text,
