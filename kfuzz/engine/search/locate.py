@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import Event, FindingSaved
+from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding, Line, Patch
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, FAILING
@@ -98,7 +98,9 @@ def line_of(
         expired=lambda: stopped() or time.monotonic() >= end,
     )  # fmt: skip
     with closing(runner), suppress(Stopped, KfuzzError):
-        cases = [finding.case, finding.first, *others, *drawn(loaded)]
+        is_reduced = finding.case.elements < finding.first.elements
+        first = [finding.first] if is_reduced else []
+        cases = [finding.case, *first, *others, *drawn(loaded)]
         return runner.line_of(cases, finding.signature, end, repair)
     return Located(why="there was no time for it")
 
@@ -132,10 +134,12 @@ def located(
             fair = max(end - time.monotonic(), 0.0) * min(jobs, left) / left
             if stopped() or fair <= 0:
                 return
-            line = line_of(
+            line, _, why = line_of(
                 kernel.loaded, finding, used, root=root, seconds=min(fair, SECONDS),
                 stopped=stopped,
-            ).line  # fmt: skip
+            )  # fmt: skip
+            if why:
+                yield Notice(kernel.node_id, f"no line of {finding.id}: {why}")
             if line is not None:
                 yield _with_line(kernel, finding, line, corpus)
 
