@@ -339,7 +339,8 @@ class Campaign:
             if self.config.locate:
                 yield from located(
                     self.kernels, self.backend, self.corpus, root=self.config.root,
-                    seconds=self.after or UNLIMITED_SECONDS, stopped=self.halt.is_set,
+                    jobs=self.jobs, seconds=self.after or UNLIMITED_SECONDS,
+                    stopped=self.halt.is_set,
                 )  # fmt: skip
             self.reducing_s = time.monotonic() - began
         except StorageError as error:
