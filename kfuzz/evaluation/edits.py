@@ -149,8 +149,9 @@ class Code:
         is_first = not self.kinds
         for name, value in held.items():
             kind = self.kinds.setdefault(name, _kind_of(value))
-            if is_first and kind == "int":
-                self.integers[name] = _integer(value)
+            value = getattr(value, "value", value)  # a constexpr
+            if is_first and isinstance(value, int):
+                self.integers[name] = value
             elif is_first and kind == "tensor":
                 self.sizes |= {*value.shape, math.prod(value.shape)}
 
@@ -561,15 +562,6 @@ def _kind_of(value: Any) -> str:
     return kind.upper() if getattr(value, "shape", ()) else kind
 
 
-def _integer(value: Any) -> int:
-    """Return what an argument of a kernel's holds, 0 where programs differ."""
-    value = getattr(value, "value", value)
-    data = getattr(getattr(value, "handle", None), "data", value)
-    if type(data).__name__ == "ndarray" and data.size == 1:
-        data = data.item()
-    return data if isinstance(data, int) else 0
-
-
 # Which changes there are.
 
 
@@ -897,15 +889,10 @@ class _Sites:
         if kind == "int" and _called(parent) == "range":
             yield "0", 1.4
         if kind == "int" and isinstance(parent, ast.BinOp | ast.Compare):
-            for shifted in self._shifted(node):
-                yield f"({shifted})", 1.6
+            for sign in "+-":
+                yield f"({text} {sign} 1)", 1.6
         if kind == "tensor" and isinstance(parent, ast.Call | ast.Assign):
             yield f"{text}.contiguous()", 2.0  # it hides what strides are at fault
-
-    def _shifted(self, node: ast.expr) -> Iterator[str]:
-        if self.kind(node) in ("int", "INT", ""):
-            yield f"{_inner(node)} + 1"
-            yield f"{_inner(node)} - 1"
 
     def _calculated(self, node: ast.BinOp) -> Iterator[_Change]:
         left, right = node.left, node.right

@@ -43,7 +43,7 @@ MOST_PASSING: Final = 12
 _SLOWER: Final = 4.0
 _LEAST_SECONDS: Final = 0.5
 # Nothing is tried where there is time for fewer changes.
-_LEAST_TRIED: Final = 10
+_LEAST_TRIED: Final = 4
 # Nothing is certain from here on: what is missing may be added at several lines.
 _ADDING: Final = 2.0
 # Nor where fewer cases fail: much may mend these by chance.
@@ -289,19 +289,18 @@ class Locating:
         self.why = self._opened(cases[0])
         if self.why:
             return None
-        with traced(self.codes):
-            outcome, self._failure = self._cases.first(cases[0])
-            if outcome is not False:
-                self.why = "it does not show on the CPU, in Triton's interpreter"
-                return None
-            self._failing = [cases[0]]
-            began = time.monotonic()
-            sorting = began + _SORTING * (deadline - began)
-            rest = self._rest = iter(cases[1:])
-            for case in rest:
-                self._sort(case)
-                if self._is_full() or time.monotonic() >= sorting:
-                    break
+        outcome, self._failure = self._cases.first(cases[0])
+        if outcome is not False:
+            self.why = "it does not show on the CPU, in Triton's interpreter"
+            return None
+        self._failing = [cases[0]]
+        began = time.monotonic()
+        sorting = began + _SORTING * (deadline - began)
+        rest = self._rest = iter(cases[1:])
+        for case in rest:
+            self._sort(case)
+            if self._is_full() or time.monotonic() >= sorting:
+                break
         began = time.monotonic()
         self._cases.passes(cases[0])
         each = time.monotonic() - began
@@ -319,7 +318,10 @@ class Locating:
     def _opened(self, minimum: Case) -> str:
         """Look at which functions run; return why none can be changed, or ""."""
         kernel = self._evaluator.kernel.function
+        self._cases.called(minimum)  # what is accepted of it is known from now on
         self.codes = codes_of(kernel, lambda: self._cases.called(minimum))
+        with traced(self.codes):
+            self._cases.called(minimum)
         held = getattr(kernel, "__globals__", {}).values()
         if any(isinstance(each, CudaSource) for each in held):
             return "of kernels in CUDA C++ no line is looked for"

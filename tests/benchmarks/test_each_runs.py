@@ -16,6 +16,7 @@ RUNS = {
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
     "late_faults": "--only scan_columns_256 scan_correct --seconds 5",
     "launch_peers": "",
+    "lines": "--keep . --seconds 60 --only *gelu_digits --search-seconds 8",
     "launches": "--cases 2 --only triton_softmax",
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
