@@ -954,15 +954,19 @@ class _Sites:
                 yield f"{self._call(node, args=[_text(left)])} + {_inner(right)}", 1.2
         if own == "exp" and args:
             each = _inner(node.args[-1])
-            top = f"tl.max({each}, 0)" if self._kernel else f"{each}.amax(-1, True)"
+            dim = "dim" if "dim" in self.named("int") else "-1"
+            top = f"{each}.amax({dim}, True)"
+            top = f"tl.max({each}, 0)" if self._kernel else top
             yield self._call(node, args=[f"{each} - {top}"]), 2.1
         for at in range(len(args) - 1):
             if self._alike(node.args[at], node.args[at + 1]):
                 swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
                 yield self._call(node, args=swapped), 1.5, node.args[at]
-        if not self._kernel:
-            return
         words = {k.arg or "": _text(k.value) for k in node.keywords}
+        if not self._kernel:
+            if own in ("var", "std", "var_mean") and "unbiased" not in words:
+                yield self._call(node, words={**words, "unbiased": "False"}), 2.1
+            return
         if name in ("tl.load", "tl.store"):
             yield from self._masked(node, name, words)
         if name in ("tl.maximum", "tl.minimum") and "propagate_nan" not in words:
@@ -1025,6 +1029,7 @@ class _Sites:
         kind, text = self.kind(node), _inner(node)
         whole = isinstance(parent, ast.Return | ast.Assign)
         if not self._kernel and whole and isinstance(node, ast.Call | ast.BinOp):
+            yield f"{text}.sqrt()", 2.2
             for name in self.named("int"):  # a factor that is missing
                 yield f"{text} / {name}", 2.2
                 yield f"{text} * {name}", 2.2
