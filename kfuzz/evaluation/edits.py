@@ -42,6 +42,7 @@ _DEEPEST: Final = 3
 # What data may be just above by chance, and what most data is below.
 _LEAST_BOUND: Final = 16
 _LARGE: Final = 4096
+_NARROW: Final = 2  # bytes
 # What an access depends on, and what it does not.
 _OF_MEMORY: Final = {"MASK": -0.5, "FLOAT": 0.6}
 # Letters of an expression that are printed.
@@ -111,6 +112,7 @@ class Code:
         kinds: of the names in it, by the values that they had in that call.
         integers: those among these values, of its first run.
         sizes: of the tensors among them.
+        narrow: whether one of these has 16 bits.
     """
 
     function: FunctionType
@@ -122,6 +124,7 @@ class Code:
     kinds: dict[str, str] = field(default_factory=dict)
     integers: dict[str, int] = field(default_factory=dict)
     sizes: set[int] = field(default_factory=set)
+    narrow: bool = False
 
     @property
     def name(self) -> str:
@@ -154,6 +157,7 @@ class Code:
                 self.integers[name] = value
             elif is_first and kind == "tensor":
                 self.sizes |= {*value.shape, math.prod(value.shape)}
+                self.narrow |= value.dtype.itemsize == _NARROW
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -180,7 +184,8 @@ class Edit:
         text: what takes its place.
         cost: how far it is from the original: the least is tried first.
         spot: the part of what is replaced that differs; None for the whole.
-        of_bound: whether it is about a size that the data is above.
+        hinted: whether it is about a size that the data is above, or computes in more
+            bits than data of 16 has.
     """
 
     code: Code
@@ -190,7 +195,7 @@ class Edit:
     text: str
     cost: float
     spot: Any = None
-    of_bound: bool = False
+    hinted: bool = False
 
     @property
     def file(self) -> str:
@@ -568,7 +573,7 @@ def _kind_of(value: Any) -> str:
 def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     """Return the changes of what a traced call has run, the least first.
 
-    Before these are those of a size that the data of the call is above.
+    Before these are those that the call hints at.
 
     Args:
         codes: the functions.
@@ -576,15 +581,13 @@ def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     """
     made: dict[tuple[int, str], Edit] = {}
     codes = list(codes)
-    functions = frozenset(code.name for code in codes)
-    sizes = frozenset(n for code in codes for n in code.sizes)
     for code in codes:
-        site = _Sites(code, of_memory, functions, sizes)
+        site = _Sites(code, codes, of_memory)
         for edit in site.edits():
             before = made.get((id(edit.node), edit.text))
             if before is None or edit.cost < before.cost:
                 made[id(edit.node), edit.text] = edit
-    return sorted(made.values(), key=lambda e: (not e.of_bound, e.cost))
+    return sorted(made.values(), key=lambda e: (not e.hinted, e.cost))
 
 
 def _text(node: ast.AST) -> str:
@@ -624,15 +627,11 @@ def _inner(node: ast.expr) -> str:
 class _Sites:
     """The changes of one function."""
 
-    def __init__(
-        self,
-        code: Code,
-        of_memory: bool,
-        functions: frozenset[str],
-        sizes: frozenset[int],
-    ) -> None:
-        self._code, self._sizes = code, sizes
-        self._functions = functions
+    def __init__(self, code: Code, codes: Iterable[Code], of_memory: bool) -> None:
+        self._code = code
+        self._functions = {each.name for each in codes}
+        self._sizes = {n for each in codes for n in each.sizes}
+        self._narrow = any(each.narrow for each in codes)
         self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
         self._names: dict[str, list[str]] = {}
@@ -732,15 +731,18 @@ class _Sites:
                 computes = not self._kernel and any(map(_computes, (node, *above)))
                 near = (node, *ast.iter_child_nodes(node))
                 bound = isinstance(node, ast.expr) and any(map(self._is_bound, near))
+                before = _text(node)
                 for text, cost, *spots in self._changes(node, above):
-                    if text and text != _text(node):
+                    if text and text != before:
+                        wider = self._narrow and "float32" in text.replace(before, "")
                         cost += prior
                         if computes:
                             cost = max(cost, _COMPUTING + cost / 10)
                         spot = spots[0] if spots else None
                         yield Edit(
-                            self._code, parent, place, node, text, cost, spot, bound
-                        )
+                            self._code, parent, place, node, text, cost, spot,
+                            bound or wider,
+                        )  # fmt: skip
             for inner, value in ast.iter_fields(node):
                 if self._is_fixed(node, inner, value):
                     continue

@@ -257,11 +257,46 @@ def logs(x):
 """
 
 
-def test_the_line_that_changes_an_argument_is_named(tmp_path: Path) -> None:
-    line, fails = located(tmp_path, "logs", OVERWRITES, kind=Kind.INPUT_MODIFIED)
+OVERWRITES_GRADIENT = """
+import torch
+
+import kfuzz
+from kfuzz.contracts import operators as ops
+
+
+class Log(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        grad.div_(x)
+        return grad
+
+
+@kfuzz.kernel(ops.log, gradients=True)
+def logs(x):
+    return Log.apply(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source"),
+    [
+        ("logs", OVERWRITES, "x.clamp_(min=0)"),
+        ("logs.backward", OVERWRITES_GRADIENT, "grad.div_(x)"),
+    ],
+)
+def test_the_line_that_changes_an_argument_is_named(
+    name: str, text: str, source: str, tmp_path: Path
+) -> None:
+    line, fails = located(tmp_path, name, text, kind=Kind.INPUT_MODIFIED)
     assert fails
     assert line is not None
-    assert line.source == "    x.clamp_(min=0)"
+    assert line.source.strip() == source
     assert "after this line an argument is changed" in line.evidence
 
 
