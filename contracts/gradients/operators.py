@@ -2,26 +2,24 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from itertools import groupby
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.binding import REGISTRY, Arguments, BoundKernel
-from kfuzz.contracts.gradients import rules
-from kfuzz.contracts.gradients.bounds import (
-    defined,
-    given_of,
-    in_any_order,
-    plain,
-    rule_bound,
+from kfuzz.contracts.gradients.bounds import derived_bound
+from kfuzz.contracts.gradients.rules import (
+    EVERY,
+    PREFIX,
+    STORED,
+    Given,
+    Gradients,
+    Rule,
 )
-from kfuzz.contracts.gradients.rules import PREFIX, Rule
 from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
@@ -53,55 +51,16 @@ def autograd_bound(
     product: "Callable[..., tuple[nm.Tensor, ...]]",
     wanted: Sequence[str],
 ) -> "Callable[[nm.Problem], nm.Accepted]":
-    """Return the error model of gradients by autograd.
+    """Return the error model of gradients of a user's oracle, one member at a time.
 
     Args:
         name: the gradients' name, for messages.
         product: the oracle of the gradients, see `vector_jacobian`.
         wanted: the arguments whose gradients are asked for, in order.
     """
-
-    def accept(problem: "nm.Problem") -> "nm.Accepted":
-        """Return the acceptance of each gradient of one member, by output."""
-        from kfuzz.numerics.shadow import shadowed
-
-        def run(*tensors: "nm.Tensor", **scalars: Any) -> Any:
-            # Nothing is kept from call to call: what an oracle does may follow values.
-            with _decomposed()():
-                return product(*tensors, **scalars)
-
-        claims = replace(problem.declaration, intermediates="output")
-        wide = replace(problem, declaration=claims)
-        found = shadowed(run, wide, name=name, kinks=True)
-        pairs = zip(wanted, found, strict=True)
-        return {f"d{n}": defined(problem, in_any_order(problem, a)) for n, a in pairs}
-
-    return accept
-
-
-@cache
-def _decomposed() -> Any:
-    """Return the mode in which operators that others define run as those."""
-    from torch._decomp import core_aten_decompositions
-
-    from kfuzz.numerics.formats import Uncompiled
-
-    table = core_aten_decompositions()
-
-    class Decomposed(Uncompiled):  # type: ignore[no-untyped-call]
-        """Above the shadow, which sees what autograd's formulas consist of."""
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            with self:
-                if func in table:
-                    return table[func](*args, **kwargs)
-                made = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if made is NotImplemented else made
-
-    return Decomposed
+    rule = Rule((), {}, stored=EVERY)
+    bound = derived_bound(name, [product], wanted, rule, kinks=True)
+    return lambda problem: bound(problem)
 
 
 def vector_jacobian(
@@ -151,10 +110,6 @@ def vector_jacobian(
 
     return product
 
-
-# Each module of rules enters its own.
-for _module in iter_modules(rules.__path__):
-    import_module(f"{rules.__name__}.{_module.name}")
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 _HOME: Final = "kfuzz.contracts.operators."
@@ -291,29 +246,50 @@ def _ruled(
     names: tuple[str, ...],
     outputs: Mapping[str, str],
 ) -> Operator:
-    every = (*taken, *(PREFIX + output for output in outputs))
-
-    def product(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
-        made = plain(rule.formula(given_of(every, tensors, scalars)), names)
-        return tuple(
-            x.expand(tensors[every.index(n)].shape)
-            for n, x in zip(names, made, strict=True)
-        )
-
+    if rule.formula is not None:
+        products = [spelled(rule.formula, taken, names, outputs)]
+    else:
+        products = [
+            vector_jacobian(
+                operator.on(form, taken),
+                arguments=len(taken),
+                places=[operator.outputs.index(output) for output in outputs],
+                wanted=[taken.index(n) for n in names],
+            )
+            for form in rule.forms or (operator.oracle,)
+        ]
     return _operator(
         operator,
         taken,
         names,
         {output: (dims, rule.lacks) for output, dims in outputs.items()},
-        product,
+        products[0],
         "The vector-Jacobian product of the operator, in plain torch.",
-        error_model=rule_bound(f"{operator.name}.backward", rule, names),
+        error_model=derived_bound(f"{operator.name}.backward", products, names, rule),
         bound=differentiated(operator.name),
-        derivation="sums, products and moves of what was given have their own bounds; "
-        "else the running-error shadow of the rule times 4: recomputed from the "
-        "arguments or from the forward result as it was stored",
+        derivation="the running-error shadow of the operator's derivative: as it is "
+        "where the operator is linear, else four times it; of what was kept from the "
+        "forward call as it is or as it was stored",
         relation=rule.accept,
     )
+
+
+def spelled(
+    formula: Callable[[Given], Gradients],
+    taken: tuple[str, ...],
+    names: tuple[str, ...],
+    outputs: Iterable[str],
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a formula as a function of tensors, and of gradients of the outputs."""
+
+    def product(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
+        given = dict(zip(taken, tensors, strict=False))
+        grads = dict(zip(outputs, tensors[len(taken) :], strict=True))
+        stored = scalars.pop(STORED, None)
+        made = formula(Given(given, grads, scalars, stored))
+        return tuple(made[n].expand(given[n].shape) for n in names)
+
+    return product
 
 
 def _by_autograd(

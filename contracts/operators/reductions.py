@@ -213,13 +213,18 @@ def reference_cross_entropy(
     import torch
 
     kept = target != ignore_index
-    log_p = torch.log_softmax(logits[kept], -1)
-    loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
+    log_p = torch.log_softmax(logits, -1)
+    at = torch.where(kept, target, 0).unsqueeze(-1)
+    loss = -log_p.gather(-1, at).squeeze(-1)
     if label_smoothing:
         loss = (1 - label_smoothing) * loss - label_smoothing * log_p.mean(-1)
+    if reduction == "mean":
+        # That of no row is NaN, and so is its gradient.
+        loss = loss * torch.where(kept.any(), 1.0, math.nan)
+    loss = torch.where(kept, loss, 0.0)
     if reduction == "none":
-        return logits.new_zeros(kept.shape).masked_scatter(kept, loss)
-    return loss.mean() if reduction == "mean" else loss.sum()
+        return loss
+    return loss.sum() / kept.sum() if reduction == "mean" else loss.sum()
 
 
 def accept_cross_entropy(
