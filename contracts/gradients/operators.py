@@ -119,6 +119,18 @@ _SPECIAL: Final = (
     'or an infinity; with nonfinite="propagate" a NaN in the gradient of an output '
     "reaches what depends on it"
 )
+# What is said of a bound, and why it holds.
+_STEPS: Final = (
+    "as the shadow's of the oracle and of its derivative by autograd, each result "
+    "stored",
+    "four times what the running-error shadow derives step by step, with each result "
+    "of the forward and of the backward pass rounded to the output's format",
+)
+_DERIVED: Final = (
+    "the running-error shadow of the operator's derivative: as it is where the "
+    "operator is linear, else four times it; of what was kept from the forward call as "
+    "it is or as it was stored"
+)
 # Distinct sizes from which the dimensions of a result are recognised.
 _SIZES: Final = (3, 5, 7, 11, 13, 17, 19, 23)
 
@@ -160,17 +172,17 @@ def gradients_of(
     names = _chosen(wanted, possible, where)
     if rule is None:
         recognised = _recognised(operator, taken, names, where)
-        return {"": _by_autograd(operator, taken, names, recognised)}
+        return {"": _operator(operator, None, taken, names, recognised)}
     variants = rule.variants or {"": ({}, next(iter(rule.outputs.values())))}
     found = {}
     for suffix, (limits, dims) in variants.items():
         inputs = _limited(operator, limits, known)
         if inputs is None:
             continue
-        outputs = {"y": dims} if rule.variants else dict(rule.outputs)
-        found[suffix] = _ruled(
-            replace(operator, inputs=inputs), rule, taken, names, outputs
-        )
+        every = {"y": dims} if rule.variants else rule.outputs
+        outputs = {output: (dims, rule.lacks) for output, dims in every.items()}
+        narrowed = replace(operator, inputs=inputs)
+        found[suffix] = _operator(narrowed, rule, taken, names, outputs)
     if list(found) and "" not in found:
         found = {"": next(iter(found.values()))}
     return found
@@ -239,41 +251,6 @@ def _limited(
     return inputs
 
 
-def _ruled(
-    operator: Operator,
-    rule: Rule,
-    taken: tuple[str, ...],
-    names: tuple[str, ...],
-    outputs: Mapping[str, str],
-) -> Operator:
-    if rule.formula is not None:
-        products = [spelled(rule.formula, taken, names, outputs)]
-    else:
-        products = [
-            vector_jacobian(
-                operator.on(form, taken),
-                arguments=len(taken),
-                places=[operator.outputs.index(output) for output in outputs],
-                wanted=[taken.index(n) for n in names],
-            )
-            for form in rule.forms or (operator.oracle,)
-        ]
-    return _operator(
-        operator,
-        taken,
-        names,
-        {output: (dims, rule.lacks) for output, dims in outputs.items()},
-        products[0],
-        "The vector-Jacobian product of the operator, in plain torch.",
-        error_model=derived_bound(f"{operator.name}.backward", products, names, rule),
-        bound=differentiated(operator.name),
-        derivation="the running-error shadow of the operator's derivative: as it is "
-        "where the operator is linear, else four times it; of what was kept from the "
-        "forward call as it is or as it was stored",
-        relation=rule.accept,
-    )
-
-
 def spelled(
     formula: Callable[[Given], Gradients],
     taken: tuple[str, ...],
@@ -292,77 +269,57 @@ def spelled(
     return product
 
 
-def _by_autograd(
-    operator: Operator,
-    taken: tuple[str, ...],
-    names: tuple[str, ...],
-    outputs: Mapping[str, tuple[str, str, int]],
-) -> Operator:
-    product = vector_jacobian(
-        operator.oracle,
-        arguments=len(taken),
-        places=[place for _, _, place in outputs.values()],
-        wanted=[taken.index(n) for n in names],
-    )
-    return _operator(
-        operator,
-        taken,
-        names,
-        {output: (dims, lacks) for output, (dims, lacks, _) in outputs.items()},
-        product,
-        "The oracle's vector-Jacobian product, by autograd.",
-        error_model=autograd_bound(f"{operator.name}.backward", product, names),
-        bound="as the shadow's of the oracle and of its derivative by autograd, each "
-        "result stored",
-        derivation="four times what the running-error shadow derives step by step, "
-        "with each result of the forward and of the backward pass rounded to the "
-        "output's format",
-    )
-
-
 def _operator(
     operator: Operator,
+    rule: Rule | None,
     taken: tuple[str, ...],
     names: tuple[str, ...],
     outputs: Mapping[str, tuple[str, str]],
-    product: Callable[..., tuple[Any, ...]],
-    doc: str,
-    *,
-    error_model: Any,
-    bound: str,
-    derivation: str,
-    relation: Any = None,
 ) -> Operator:
     """Return the operator of the gradients.
 
     Args:
         operator: the forward operator.
+        rule: how it is differentiated; None for one of the user's own.
         taken: its tensors that the implementation takes.
         names: the arguments whose gradients are wanted.
         outputs: dimensions, and the parameter of the axis that is lacking, by output.
-        product: the gradients, of the tensors taken and the outputs' gradients.
-        doc: what it is, in words.
-        error_model: of the gradients.
-        bound: the same in words.
-        derivation: why that holds.
-        relation: between the gradients, if any.
     """
+    name = f"{operator.name}.backward"
+    if rule is not None and rule.formula is not None:
+        products = [spelled(rule.formula, taken, names, outputs)]
+    else:
+        products = [
+            vector_jacobian(
+                operator.on(form, taken),
+                arguments=len(taken),
+                places=[operator.outputs.index(output) for output in outputs],
+                wanted=[taken.index(n) for n in names],
+            )
+            for form in (rule and rule.forms) or (operator.oracle,)
+        ]
+    if rule is None:
+        error_model = autograd_bound(name, products[0], names)
+        bound, derivation = _STEPS
+    else:
+        error_model = derived_bound(name, products, names, rule)
+        bound, derivation = differentiated(operator.name), _DERIVED
 
     def oracle(*tensors: Any, **scalars: Any) -> Any:
-        made = product(*tensors, **scalars)
+        """The vector-Jacobian product of the operator, in plain torch."""
+        made = products[0](*tensors, **scalars)
         return made if len(made) > 1 else made[0]
 
-    oracle.__doc__ = doc
     tensors = {n: operator.tensors[n] for n in taken}
     for output, (dims, lacks) in outputs.items():
         tensors[PREFIX + output] = TensorParameter(dims, without=lacks)
     gradients = ", ".join(f"d{n}" for n in names)
     return Operator(
-        f"{operator.name}.backward",
+        name,
         inputs={**tensors, **operator.scalars},
         oracle=oracle,
         error_model=error_model,
-        relation=relation,
+        relation=None if rule is None else rule.accept,
         outputs=tuple(f"d{n}" for n in names),
         ranks=operator.ranks,
         usual_rank=operator.usual_rank,
@@ -384,8 +341,8 @@ def _operator(
 
 def _recognised(
     operator: Operator, taken: tuple[str, ...], names: Sequence[str], where: str
-) -> dict[str, tuple[str, str, int]]:
-    """Return each floating output's dimensions, what it lacks, and its place.
+) -> dict[str, tuple[str, str]]:
+    """Return each floating output's dimensions, and what it lacks.
 
     The oracle is run once, on arguments whose dimensions all have other sizes. Nothing
     is differentiated: autograd's engine asks the driver for its devices, and a process
@@ -426,7 +383,7 @@ def _recognised(
     )
     leading = tuple(a for a in sizes if a.startswith("_"))
     found = {}
-    for place, (name, y) in enumerate(zip(operator.outputs, results, strict=False)):
+    for name, y in zip(operator.outputs, results, strict=False):
         if name in operator.integers or not y.is_floating_point():
             continue
         axes = tuple(by_size.get(n, "?") for n in y.shape)
@@ -444,7 +401,7 @@ def _recognised(
                 f"{sizes}, are none of the arguments'",
                 fix="gradients= needs outputs whose dimensions the arguments have",
             )
-        found[name] = (text, lacks, place)
+        found[name] = (text, lacks)
     if not found:
         raise wrong("it has no floating output")
     return found
