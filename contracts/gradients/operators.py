@@ -357,8 +357,8 @@ def _recognised(
 
     if lists := [output for output in operator.outputs if output.endswith(LIST)]:
         raise wrong(f"gradients= of the list {lists[0]}")
-    sizes = _sizes(operator, taken)
-    example = _example(operator, taken, sizes)
+    sizes = sizes_of(operator, taken)
+    example = example_of(operator, taken, sizes)
     for name in names:
         example[taken.index(name)].requires_grad_()
     scalars = {n: p.default for n, p in operator.scalars.items()}
@@ -407,7 +407,7 @@ def _recognised(
     return found
 
 
-def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
+def sizes_of(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
     """Return a size of its own for each dimension, those of "*" as "_0" and "_1"."""
     parameters = [operator.tensors[name] for name in taken]
     named = dict.fromkeys(axis for p in parameters for axis in p.names)
@@ -436,7 +436,7 @@ def _distinct(count: int, start: int) -> Iterator[int]:
         yield turned[i % len(turned)] + len(turned) * 8 * (i // len(turned))
 
 
-def _example(
+def example_of(
     operator: Operator, taken: Sequence[str], sizes: Mapping[str, int]
 ) -> list[Any]:
     """Return float64 numbers of these sizes, and the least integers of each domain."""
