@@ -30,8 +30,8 @@ from kfuzz.contracts.witnesses.roster import Entry, roster
 from kfuzz.core.budget import Burst, SizeBudget
 from kfuzz.core.recipe import Case, config_of, settled
 from kfuzz.core.verdict import Role
-from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
 from kfuzz.evaluation.calling import invocation
+from kfuzz.evaluation.drawing import groups_of, search_round, strategy_of
 from kfuzz.evaluation.prefilter import declined
 from kfuzz.execution.calls.batches import BatchRun, run_batch
 from kfuzz.execution.memory.slots import Arena
