@@ -590,9 +590,11 @@ class Failure:
             misses and it was asked for.
         cause: what distinguishes the class from its neighbours, part of the message:
             "passes at power-of-two shapes"; "" where nothing more is known.
+        near: whether every element lies within four times the derived bound: so far may
+            a right kernel be that takes none of the operator's forms.
     """
 
-    UNSAID: ClassVar = ("errors",)
+    UNSAID: ClassVar = ("errors", "near")
 
     contract: str
     kind: Kind
@@ -611,6 +613,7 @@ class Failure:
     place: int | None = None
     errors: ErrorMap | None = None
     cause: str = ""
+    near: bool = False
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel.

@@ -22,6 +22,7 @@ RUNS = {
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
     "real.run": "--seconds 5 --kernels liger_softmax",
+    "planted_runs": "softmax.backward --cases 20",
     "planted_races": "--only shift_left rows_reversed_correct --seconds 20",
     "shadow_against_formulas": "--largest 2",
     "public_kinds": "--only rms_trunc --seconds 5",
