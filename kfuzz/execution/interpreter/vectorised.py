@@ -59,13 +59,14 @@ class Session:
         atomic: whether what is carried out now is part of an atomic operation.
         origin: as of `AddressCheck`.
         volatile, casts: likewise; not used.
+        hints: whether what a kernel promises its compiler is checked, too.
     """
 
     def __init__(
         self, regions: Regions, programs: int, gets_on: Callable[[], None]
     ) -> None:
         self._gets_on = gets_on
-        self.atomic = self.volatile = self.casts = False
+        self.atomic = self.volatile = self.casts = self.hints = False
         self.origin: int | None = None
         self._regions = regions
         each = regions.all
@@ -100,6 +101,10 @@ class Session:
         if not place[0]:
             while self._written:
                 self._written.popitem()[1]()
+
+    def promised(self, hint: str, untrue: Any) -> None:
+        """Leave an untrue hint to whoever records it."""
+        raise NotVectorised(f"{hint} is untrue")
 
     def polled(self, ptrs: Any, result: Any) -> None:
         """Do nothing: what waits for another program loads more than it may."""
