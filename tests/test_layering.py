@@ -43,7 +43,7 @@ HEAVY = {
 ALLOWED = {
     "torch": HEAVY,
     "numpy": HEAVY,
-    "hypothesis": {"strategies", "engine", "features"},
+    "hypothesis": {"strategies", "evaluation", "engine", "features"},
     "atheris": {"features"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.

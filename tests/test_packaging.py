@@ -179,3 +179,12 @@ def test_the_wheel_imports_from_anywhere(
     )
     where = run(sys.executable, "-P", "-c", code, cwd=tmp_path).strip()
     assert Path(where).is_relative_to(site)
+
+
+POINTS = PROJECT["project"]["entry-points"]
+NAMED = POINTS["kfuzz.verbs"] | POINTS["kfuzz.hooks"]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_a_feature_adds_is_there(name: str) -> None:
+    assert metadata.EntryPoint(name, NAMED[name], "kfuzz").load() is not None

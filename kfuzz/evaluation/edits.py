@@ -22,7 +22,8 @@ from typing import Any, Final
 
 # Packages whose functions are nobody's kernel.
 _FOREIGN = sys.stdlib_module_names | {
-    "hypothesis", "kfuzz", "numpy", "packaging", "torch", "triton"
+    "_distutils_hack", "hypothesis", "kfuzz", "numpy", "packaging", "setuptools",
+    "torch", "triton", "typing_extensions",
 }  # fmt: skip
 # What holds functions: Triton's kernels, their tuners, classes of autograd.
 _HOLDING: Final = ("fn", "__wrapped__", "__func__", "func", "function")
@@ -38,6 +39,9 @@ _OWN_CALL: Final = 0.6
 _LOST: Final = 0.5
 _DATA: Final = ("FLOAT", "MASK", "PTR", "TENSOR")
 _DEEPEST: Final = 3
+# What data may be just above by chance, and what most data is below.
+_LEAST_BOUND: Final = 16
+_LARGE: Final = 4096
 # What an access depends on, and what it does not.
 _OF_MEMORY: Final = {"MASK": -0.5, "FLOAT": 0.6}
 # Letters of an expression that are printed.
@@ -101,17 +105,23 @@ class Code:
         function: the plain function.
         jit: Triton's interpreted kernel around it; None for a function of the host.
         tree: its definition, as it is compiled.
+        module: what is compiled: the tree alone, or in a function whose names it uses.
         file: its source file.
         lines: those that a traced call has run.
         kinds: of the names in it, by the values that they had in that call.
+        integers: those among these values, of its first run.
+        sizes: of the tensors among them.
     """
 
     function: FunctionType
     jit: Any
     tree: ast.FunctionDef
+    module: ast.Module
     file: str
     lines: set[int] = field(default_factory=set)
     kinds: dict[str, str] = field(default_factory=dict)
+    integers: dict[str, int] = field(default_factory=dict)
+    sizes: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -124,19 +134,25 @@ class Code:
         Raises:
             SyntaxError, ValueError, TypeError: if it does not compile.
         """
-        module = ast.Module(body=[self.tree], type_ignores=[])
-        whole = compile(module, self.file, "exec")
+        whole = compile(self.module, self.file, "exec")
         if self.jit is not None:
             made: dict[str, Any] = dict(self.jit.kwargs)
             exec(whole, self.function.__globals__, made)
             self.jit.rewritten_fn[self.function] = made[self.name]
             return
-        code = next(
-            c
-            for c in whole.co_consts
-            if isinstance(c, CodeType) and c.co_name == self.name
+        self.function.__code__ = next(
+            c for c in _all_codes(whole) if c.co_name == self.name
         )
-        self.function.__code__ = code
+
+    def note(self, held: Mapping[str, Any]) -> None:
+        """Note what its names hold as it returns."""
+        is_first = not self.kinds
+        for name, value in held.items():
+            kind = self.kinds.setdefault(name, _kind_of(value))
+            if is_first and kind == "int":
+                self.integers[name] = _integer(value)
+            elif is_first and kind == "tensor":
+                self.sizes |= {*value.shape, math.prod(value.shape)}
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -163,6 +179,7 @@ class Edit:
         text: what takes its place.
         cost: how far it is from the original: the least is tried first.
         spot: the part of what is replaced that differs; None for the whole.
+        of_bound: whether it is about a size that the data is above.
     """
 
     code: Code
@@ -172,6 +189,7 @@ class Edit:
     text: str
     cost: float
     spot: Any = None
+    of_bound: bool = False
 
     @property
     def file(self) -> str:
@@ -427,7 +445,7 @@ def _is_foreign(piece: Any) -> bool:
 
 def _referred(function: FunctionType) -> Iterator[Any]:
     """Yield what a function refers to by name, through modules and closures too."""
-    names = _names(function.__code__)
+    names = {n for code in _all_codes(function.__code__) for n in code.co_names}
     for name in names:
         held = function.__globals__.get(name)
         yield held
@@ -438,9 +456,11 @@ def _referred(function: FunctionType) -> Iterator[Any]:
     yield from (c.cell_contents for c in function.__closure__ or () if _full(c))
 
 
-def _names(code: CodeType) -> set[str]:
-    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+def _all_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _all_codes(each)
 
 
 def _full(cell: Any) -> bool:
@@ -469,7 +489,8 @@ def _code(function: FunctionType, jit: Any) -> Code | None:
         ),
         None,
     )
-    if found is None or function.__code__.co_freevars:
+    free = ", ".join(function.__code__.co_freevars)
+    if found is None or (free and jit is not None):
         return None
     found.decorator_list = []
     if jit is not None:
@@ -478,7 +499,12 @@ def _code(function: FunctionType, jit: Any) -> Code | None:
         except (AttributeError, ValueError):
             return None
         found = ast.fix_missing_locations(transformed)
-    return Code(function, jit, found, file)
+    body: list[ast.stmt] = [found]
+    if free:  # all of it, whatever a change leaves out
+        found.body += ast.parse(f"if 0: ({free},)").body
+        around = ast.parse(f"def around({free}): pass").body[0]
+        around.body, body = body, [around]  # type: ignore[attr-defined]
+    return Code(function, jit, found, ast.Module(body, []), file)
 
 
 @contextmanager
@@ -505,8 +531,7 @@ def traced(
             look(frame, event)
             code.lines.add(frame.f_lineno)
             if event == "return":
-                for name, value in frame.f_locals.items():
-                    code.kinds.setdefault(name, _kind_of(value))
+                code.note(frame.f_locals)
             return ran
 
         return ran
@@ -536,11 +561,22 @@ def _kind_of(value: Any) -> str:
     return kind.upper() if getattr(value, "shape", ()) else kind
 
 
+def _integer(value: Any) -> int:
+    """Return what an argument of a kernel's holds, 0 where programs differ."""
+    value = getattr(value, "value", value)
+    data = getattr(getattr(value, "handle", None), "data", value)
+    if type(data).__name__ == "ndarray" and data.size == 1:
+        data = data.item()
+    return data if isinstance(data, int) else 0
+
+
 # Which changes there are.
 
 
 def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     """Return the changes of what a traced call has run, the least first.
+
+    Before these are those of a size that the data of the call is above.
 
     Args:
         codes: the functions.
@@ -549,13 +585,14 @@ def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     made: dict[tuple[int, str], Edit] = {}
     codes = list(codes)
     functions = frozenset(code.name for code in codes)
+    sizes = frozenset(n for code in codes for n in code.sizes)
     for code in codes:
-        site = _Sites(code, of_memory, functions)
+        site = _Sites(code, of_memory, functions, sizes)
         for edit in site.edits():
             before = made.get((id(edit.node), edit.text))
             if before is None or edit.cost < before.cost:
                 made[id(edit.node), edit.text] = edit
-    return sorted(made.values(), key=lambda e: e.cost)
+    return sorted(made.values(), key=lambda e: (not e.of_bound, e.cost))
 
 
 def _text(node: ast.AST) -> str:
@@ -595,8 +632,14 @@ def _inner(node: ast.expr) -> str:
 class _Sites:
     """The changes of one function."""
 
-    def __init__(self, code: Code, of_memory: bool, functions: frozenset[str]) -> None:
-        self._code = code
+    def __init__(
+        self,
+        code: Code,
+        of_memory: bool,
+        functions: frozenset[str],
+        sizes: frozenset[int],
+    ) -> None:
+        self._code, self._sizes = code, sizes
         self._functions = functions
         self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
@@ -695,17 +738,35 @@ class _Sites:
                 if _called(node) in ("tl.load", "tl.store"):
                     prior = self._prior.get("MASK", 0.0)
                 computes = not self._kernel and any(map(_computes, (node, *above)))
-                for text, cost, *spot in self._changes(node, above):
+                near = (node, *ast.iter_child_nodes(node))
+                bound = isinstance(node, ast.expr) and any(map(self._is_bound, near))
+                for text, cost, *spots in self._changes(node, above):
                     if text and text != _text(node):
                         cost += prior
                         if computes:
                             cost = max(cost, _COMPUTING + cost / 10)
-                        yield Edit(self._code, parent, place, node, text, cost, *spot)
+                        spot = spots[0] if spots else None
+                        yield Edit(
+                            self._code, parent, place, node, text, cost, spot, bound
+                        )
             for inner, value in ast.iter_fields(node):
                 if self._is_fixed(node, inner, value):
                     continue
                 if isinstance(value, ast.AST | list):
                     yield from self._below(node, value, inner, (node, *above))
+
+    def _is_bound(self, node: ast.AST) -> bool:
+        """Whether a node is a size that the data of the failing call is above."""
+        match node:
+            case ast.Constant(value=int(held)):
+                pass
+            case ast.Name(id=name):
+                held = self._code.integers.get(name, 0)
+            case _:
+                return False
+        if held + 1 in self._sizes:
+            return held >= _LEAST_BOUND
+        return _LARGE <= held < max(self._sizes, default=0) and held not in self._sizes
 
     def _is_fixed(self, node: ast.AST, name: str, value: Any) -> bool:
         """Whether a field of a node is left as it is."""
@@ -745,7 +806,8 @@ class _Sites:
             case ast.Assign(targets=[ast.Name(target)], value=value):
                 if isinstance(value, ast.Call) and _is_wrapper(value):
                     value = value.args[0]
-                yield from self._assigned(target, value, above)
+                if self._kernel and any(isinstance(a, ast.For) for a in above):
+                    yield f"{target} += {_inner(value)}", 1.4  # keeps what it had
             case ast.AugAssign(target=target, op=op, value=value):
                 for sign in _CALCULATED.get(type(op), ()):
                     yield f"{_text(target)} {sign}= {_text(value)}", 1.0
@@ -971,15 +1033,6 @@ class _Sites:
         parts = [*given, *(f"{k}={v}" if k else f"**{v}" for k, v in named.items())]
         return f"{function or _called(node)}({', '.join(parts)})"
 
-    def _assigned(
-        self, target: str, value: ast.expr, above: tuple[ast.AST, ...]
-    ) -> Iterator[_Change]:
-        """Yield an assignment that keeps what the name had."""
-        if not self._kernel or not any(isinstance(a, ast.For) for a in above):
-            return
-        text = _inner(value)
-        yield f"{target} += {text}", 1.4
-
     def _wrapped(self, node: ast.expr, parent: ast.AST) -> Iterator[_Change]:
         """Yield an expression with something around it."""
         kind, text = self.kind(node), _inner(node)
@@ -1043,14 +1096,11 @@ def _size(node: ast.AST) -> int:
 
 def _text_of(op: ast.AST) -> str:
     """Return the sign of an operator."""
-    made = ast.BinOp(ast.Name("a"), op, ast.Name("b"))  # type: ignore[arg-type]
+    one, two = ast.Name("a"), ast.Name("b")
+    made: ast.expr = ast.BinOp(one, op, two)  # type: ignore[arg-type]
     if isinstance(op, ast.cmpop):
-        return (
-            _text(ast.Compare(ast.Name("a"), [op], [ast.Name("b")]))
-            .split(" ", 1)[1]
-            .rpartition(" ")[0]
-        )
-    return _text(made).split()[1]
+        made = ast.Compare(one, [op], [two])
+    return " ".join(_text(made).split()[1:-1])
 
 
 # In a process whose caller tells by an argument which change is made: this file's text,

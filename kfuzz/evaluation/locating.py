@@ -5,10 +5,11 @@ the change and those that passed still do, the line is where it goes wrong.
 """
 
 import linecache
+import math
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
@@ -39,8 +40,10 @@ OF_MEMORY: Final = frozenset({Kind.READ_OUTSIDE, Kind.WRITE_OUTSIDE})
 MOST_FAILING: Final = 8
 MOST_PASSING: Final = 12
 # A changed kernel may take so many times what it took before, and so long at least.
-_SLOWER: Final = 20.0
+_SLOWER: Final = 4.0
 _LEAST_SECONDS: Final = 0.5
+# Nothing is tried where there is time for fewer changes.
+_LEAST_TRIED: Final = 10
 # Nothing is certain from here on: what is missing may be added at several lines.
 _ADDING: Final = 2.0
 # Nor where fewer cases fail: much may mend these by chance.
@@ -79,7 +82,7 @@ class Located(NamedTuple):
     Attributes:
         line: the line, None where none was found.
         drafts: changes that mend it, where these were asked for.
-        why: why no change was tried, "" where some were.
+        why: why no change was tried, or not all, "" where all were.
     """
 
     line: Line | None = None
@@ -144,10 +147,16 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+# Whether a case conforms, None where it is not judged, and why not.
+_Outcome = tuple[bool | None, Failure | None]
+_Judging = Callable[[Case], _Outcome]
+
+
 class _Cases:
     """Judges cases again and again; what is accepted of each is computed once.
 
     Attributes:
+        until: `time.monotonic()` at which calls end.
         cut_short: whether a call was ended in the middle.
         left: a hash of what the last call left, "" where that is not known.
     """
@@ -165,38 +174,51 @@ class _Cases:
         self._classes = classes
         self._deep = deep
         self._posed: dict[int, Any] = {}
-        self._seconds: dict[int, float] = {}
+        # How a case is judged, the cheapest first, and how long that took.
+        self._steps: dict[int, list[tuple[_Judging, float]]] = {}
         self._held: list[Case] = []
+        self.until = math.inf
         self.cut_short = False
         self.left = ""
 
-    def first(self, case: Case) -> tuple[bool | None, Failure | None]:
-        """Return what the kernel as it is does on a case, as `passes`."""
-        began = time.monotonic()
-        outcome, failure = self._outcome(case)
+    def first(self, case: Case) -> _Outcome:
+        """Return what the kernel as it is does on a case, as `called`."""
         self._held.append(case)  # its number stays its own
-        self._seconds[id(case)] = time.monotonic() - began
-        return outcome, failure
+        steps = self._steps[id(case)] = []
+        made: _Outcome = None, None
+        for judged in (self.called, self._examined)[: 1 + self._deep]:
+            began, before = time.monotonic(), made[0]
+            made = judged(case)
+            if steps and made[0] is not before:
+                steps.clear()  # one call does not show it
+            steps.append((judged, time.monotonic() - began))
+        return made
 
     def passes(self, case: Case) -> bool:
         """Whether a case of which `first` was asked conforms."""
-        limit = max(_SLOWER * self._seconds[id(case)], _LEAST_SECONDS)
-        try:
-            with limited(limit) if self._limits else nullcontext():
-                return self._outcome(case)[0] is True
-        except Overdue:
-            self.cut_short = True
-            return False
-        except KfuzzError:
-            return False
+        for judged, seconds in self._steps[id(case)]:
+            limit = min(_SLOWER * seconds, self.until - time.monotonic())
+            limit = max(limit, _LEAST_SECONDS)
+            try:
+                with limited(limit) if self._limits else nullcontext():
+                    if judged(case)[0] is not True:
+                        return False
+            except Overdue:
+                self.cut_short = True
+                return False
+            except KfuzzError:
+                return False
+        return True
 
-    def _outcome(self, case: Case) -> tuple[bool | None, Failure | None]:
+    def _examined(self, case: Case) -> _Outcome:
+        """Return what further calls of a case show besides, as `called`."""
+        report = self._evaluator.judge(case, Depth.SEARCH)
+        if report.error or report.unsupported or report.refusal:
+            return None, None
+        return report.failure is None, report.failure
+
+    def called(self, case: Case) -> _Outcome:
         """Return whether a case conforms, None where it is not judged, and why not."""
-        if self._deep:
-            report = self._evaluator.judge(case, Depth.SEARCH)
-            if report.error or report.unsupported or report.refusal:
-                return None, None
-            return report.failure is None, report.failure
         known = self._posed.get(id(case))
         if known is None:
             known = self._posed[id(case)] = self._pose(case)
@@ -230,7 +252,7 @@ class Locating:
         nearly: those with which the minimum does, each with the share of failing cases
             that do, times that of the others.
         complete: whether all that were to be tried were.
-        why: why none was, "" where some were.
+        why: why none was, or not all, "" where all were.
     """
 
     limits = True
@@ -263,6 +285,7 @@ class Locating:
             cases: the minimum, then others.
             deadline: `time.monotonic()` at which to stop.
         """
+        self._cases.until = deadline
         self.why = self._opened(cases[0])
         if self.why:
             return None
@@ -273,20 +296,30 @@ class Locating:
                 return None
             self._failing = [cases[0]]
             began = time.monotonic()
-            sorting = began + _SORTING * max(deadline - began, 0.0)
+            sorting = began + _SORTING * (deadline - began)
             rest = self._rest = iter(cases[1:])
             for case in rest:
                 self._sort(case)
                 if self._is_full() or time.monotonic() >= sorting:
                     break
-        self._try(self._changes(of_memory=self._signature.kind in OF_MEMORY), deadline)
+        began = time.monotonic()
+        self._cases.passes(cases[0])
+        each = time.monotonic() - began
+        if each * _LEAST_TRIED > deadline - began:
+            self.why = f"in the interpreter its smallest case takes {each:.1f} s a call"
+            return None
+        changes = self._changes(of_memory=self._signature.kind in OF_MEMORY)
+        self._try(changes, deadline)
         self._separate(rest, deadline)
-        return self._named()
+        line = self._named()
+        if line is None and not self.complete:
+            self.why = f"time ended after {self.tried:,} of {len(changes):,} changes"
+        return line
 
     def _opened(self, minimum: Case) -> str:
         """Look at which functions run; return why none can be changed, or ""."""
         kernel = self._evaluator.kernel.function
-        self.codes = codes_of(kernel, lambda: self._cases.first(minimum))
+        self.codes = codes_of(kernel, lambda: self._cases.called(minimum))
         held = getattr(kernel, "__globals__", {}).values()
         if any(isinstance(each, CudaSource) for each in held):
             return "of kernels in CUDA C++ no line is looked for"
@@ -361,10 +394,10 @@ class Locating:
 
     def _try(self, edits: Sequence[Change], deadline: float) -> None:
         minimum, *others = self._failing
-        self.complete = True
+        self.complete, least = True, math.inf
         for edit in edits:
-            if self.fixes and edit.cost > self.fixes[0].cost + _MARGIN:
-                break
+            if edit.cost > least + _MARGIN:
+                continue
             if time.monotonic() >= deadline or not self._is_sound():
                 self.complete = False
                 break
@@ -376,9 +409,11 @@ class Locating:
                 kept = sum(map(self._cases.passes, self._passing))
             if mended == len(self._failing) and kept == len(self._passing):
                 self.fixes.append(edit)
+                least = min(least, edit.cost)
             else:
                 held = kept / len(self._passing) if self._passing else 1.0
                 self.nearly.append((mended / len(self._failing) * held, edit))
+        self.fixes.sort(key=lambda edit: edit.cost)
         self.nearly.sort(key=lambda each: (-each[0], each[1].cost))
 
     def _is_sound(self) -> bool:

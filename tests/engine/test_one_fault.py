@@ -54,6 +54,17 @@ def test_other_conditions_are_other_faults() -> None:
     assert not needs_alike(one, other)
 
 
+@pytest.mark.parametrize("line", ["", "fails where S < W: passes at x [2]"])
+def test_formats_and_magnitudes_alone_are_no_likeness(line: str) -> None:
+    features = (Feature.SIXTEEN_BIT, Feature.MAGNITUDE)
+    lines = (line,) if line else ()
+    one = made(Kind.VALUE, *lines, features=features)
+    other = made(Kind.INF_UNEXPECTED, *lines, features=features)
+    assert needs_alike(one, other) is bool(line)
+    fewer = made(Kind.VALUE, features=features[:1])
+    assert not needs_alike(fewer, other)
+
+
 def test_a_layout_that_both_need_is_one_fault_whatever_it_breaks() -> None:
     features = (Feature.NON_CONTIGUOUS,)
     one = made(Kind.READ_OUTSIDE, features=features)

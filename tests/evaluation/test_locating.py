@@ -12,6 +12,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.search.locate import drawn
 from kfuzz.engine.workers.zygotes import budget_for
+from kfuzz.evaluation.edits import edits_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.locating import Locating
 from kfuzz.targets.load import Source, load
@@ -228,6 +229,71 @@ def test_what_no_change_mends_has_no_line(tmp_path: Path) -> None:
     line, fails = located(tmp_path, "total", text)
     assert fails
     assert line is None
+
+
+LIMIT = 40
+LIMITED = """
+
+def limited(columns):
+    def total(x, dim):
+        rows = x.movedim(dim, -1)
+        shape = rows.shape[:-1]
+        rows = rows.reshape(-1, x.shape[dim])
+        y = x.new_empty(rows.shape[0])
+        if y.numel():
+            n, strides = rows.shape[1], rows.stride()
+            reducing[(len(y),)](
+                rows, y, *strides, min(n, columns), MOST=False, BLOCK=4
+            )
+        return y.reshape(shape)
+
+    return total
+
+
+few = kfuzz.kernel(ops.sum, name="few")(limited(LIMIT))
+""".replace("LIMIT", str(LIMIT))
+
+
+def test_a_bound_that_a_function_is_made_with_comes_first(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    file.write_text(KERNELS + LIMITED, encoding="utf-8")
+    kernel = load(Source(file=file, only=("few",)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    cases = drawn(kernel)
+    failing = [
+        case
+        for case in cases
+        if case.elements > 0 and evaluator.judge(case, Depth.BASE).failure
+    ]
+    failure = evaluator.judge(failing[0], Depth.BASE).failure
+    assert failure is not None
+    made = Locating(evaluator, failure.signature("few"), tmp_path)
+    line = made.line([evaluator.pin(failing[0]), *cases], time.monotonic() + 60.0)
+    assert line is not None
+    assert "min(n, columns)" in line.source
+    made.codes[0].sizes = {LIMIT + 1}  # as of the smallest case
+    edits = edits_of(made.codes)
+    [place] = [n for n, e in enumerate(edits) if line.evidence.startswith(e.words)]
+    assert place < sum(edit.cost <= edits[place].cost for edit in edits) / 4
+    assert evaluator.judge(failing[0], Depth.BASE).failure is not None
+
+
+def test_it_is_given_up_where_one_call_takes_all_the_time(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    name, right, wrong = FAULTS[QUICK]
+    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
+    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
+    case = evaluator.pin(next(failing))
+    failure = evaluator.judge(case, Depth.BASE).failure
+    assert failure is not None
+    made = Locating(evaluator, failure.signature(name), tmp_path)
+    assert made.line([case], time.monotonic()) is None
+    assert made.tried == 0
+    assert "a call" in made.why
 
 
 def test_no_patch_without_time_to_try_it(tmp_path: Path) -> None:

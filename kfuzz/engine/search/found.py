@@ -34,7 +34,7 @@ from kfuzz.engine.confirm import (
     process,
     recorded,
 )
-from kfuzz.engine.explain import with_ordinary_numbers
+from kfuzz.engine.explain import CLASS_OF, with_ordinary_numbers
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
@@ -255,6 +255,7 @@ def reduced(
 
 _LAYOUT: Final = frozenset({Feature.NON_CONTIGUOUS, Feature.MISALIGNED})
 _OF_CHANGED_DATA: Final = frozenset(c.id for c in ATTRIBUTION if c.changed_data)
+_COMMON: Final = {Feature.MAGNITUDE, *CLASS_OF.values()}
 # New numbers that are tried at a minimum: where rounding decides, some of them pass.
 _SAMPLES: Final = 16
 # How it shows that elements are sought where they do not lie.
@@ -317,6 +318,7 @@ def needs_alike(one: Finding, other: Finding) -> bool:
     That contiguous tensors mend them, and nothing else does, wherever elements were
     then sought; or one result is wrong, as NaN or as a number, under one condition, to
     which one of them may add another. What no need is known of may be another fault.
+    So may what needs no more than a class of formats or a magnitude: many faults do.
     """
     needed, both = one.features, (one.signature, other.signature)
     kinds, outputs = {s.kind for s in both}, {s.output for s in both}
@@ -324,7 +326,7 @@ def needs_alike(one: Finding, other: Finding) -> bool:
         return kinds <= _ADDRESSING
     alike = len(outputs) == 1 and kinds <= VALUE_KINDS
     fewer, more = sorted((_needs(one), _needs(other)), key=len)
-    return alike and bool(fewer) and fewer <= more
+    return alike and fewer <= more and not fewer <= _COMMON
 
 
 def _needs(finding: Finding) -> set[str]:

@@ -8,22 +8,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError
-from kfuzz.core.event import Event, FindingSaved
+from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.finding import Finding, Line, Patch
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, FAILING
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.confirm import is_by_chance
 from kfuzz.engine.replay import locate as load_kernel
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
-from kfuzz.engine.workers.jobs import Stopped
+from kfuzz.engine.workers.jobs import Stopped, streamed
 from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.locating import Located
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store.corpus import Corpus, Stored
@@ -98,7 +98,9 @@ def line_of(
         expired=lambda: stopped() or time.monotonic() >= end,
     )  # fmt: skip
     with closing(runner), suppress(Stopped, KfuzzError):
-        cases = [finding.case, finding.first, *others, *drawn(loaded)]
+        is_reduced = finding.case.elements < finding.first.elements
+        first = [finding.first] if is_reduced else []
+        cases = [finding.case, *first, *others, *drawn(loaded)]
         return runner.line_of(cases, finding.signature, end, repair)
     return Located(why="there was no time for it")
 
@@ -109,6 +111,7 @@ def located(
     corpus: Corpus,
     *,
     root: Path,
+    jobs: int,
     seconds: float,
     stopped: Callable[[], bool],
 ) -> Iterator[Event]:
@@ -119,43 +122,63 @@ def located(
         backend: where it ran.
         corpus: where they are kept.
         root: the project.
+        jobs: kernels whose lines are sought at once.
         seconds: how long that may take in all.
         stopped: whether a signal asks to stop.
     """
-    every = [(k, f) for k in kernels for f in k.findings.values() if f.line is None]
-    left = [(k, f) for k, f in every if f.state in FAILING and not unfit(f)]
-    end = time.monotonic() + seconds
-    own = bool(left) and not BACKENDS[backend.name].has.on_host
-    used = Backend(INTERPRET, isolate="process") if own else backend
-    with closing(used) if own else nullcontext():
-        for number, (kernel, finding) in enumerate(left):
-            fair = max(end - time.monotonic(), 0.0) / (len(left) - number)
+
+    def of_kernel(kernel: Any, findings: list[Finding]) -> Iterator[Event]:
+        for finding in findings:
+            # Of those that are left as many are at it at once as there are jobs.
+            left = total - next(done)
+            fair = max(end - time.monotonic(), 0.0) * min(jobs, left) / left
             if stopped() or fair <= 0:
                 return
-            line = line_of(
+            line, _, why = line_of(
                 kernel.loaded, finding, used, root=root, seconds=min(fair, SECONDS),
                 stopped=stopped,
-            ).line  # fmt: skip
+            )  # fmt: skip
+            if why:
+                yield Notice(kernel.node_id, f"no line of {finding.id}: {why}")
             if line is not None:
-                made, path = kept(corpus, finding, line)
-                same = [
-                    f
-                    for f in kernel.findings.values()
-                    if f.id != made.id
-                    and f.state in FAILING
-                    and line.change
-                    and f.line
-                    and f.line.change == line.change
-                ]
-                if same:  # it mends both: they are one fault
-                    first, second = sorted((same[0], made), key=lambda f: f.severity)
-                    also = (*first.also, *second.signatures)
-                    kernel.drop(kernel.findings[second.id])
-                    made = replace(first, also=also)
-                    path = corpus.replace(second, made)
-                kernel.keep(made, path)
-                new = made.id not in kernel.stored
-                yield FindingSaved(kernel.node_id, made, str(path), new, "done")
+                yield _with_line(kernel, finding, line, corpus)
+
+    each = [(k, [f for f in k.findings.values() if _without(f)]) for k in kernels]
+    total, done = sum(len(findings) for _, findings in each), count()
+    end = time.monotonic() + seconds
+    own = total > 0 and not BACKENDS[backend.name].has.on_host
+    used = Backend(INTERPRET, isolate="process") if own else backend
+    with closing(used) if own else nullcontext():
+        pieces = iter([of_kernel(*pair) for pair in each])
+        yield from streamed(lambda: next(pieces, None), min(jobs, total))
+
+
+def _without(finding: Finding) -> bool:
+    """Whether a line is sought of a finding."""
+    return not finding.line and finding.state in FAILING and not unfit(finding)
+
+
+def _with_line(kernel: Any, finding: Finding, line: Line, corpus: Corpus) -> Event:
+    """Keep a finding with its line, and as one with what the same change mends."""
+    made, path = kept(corpus, finding, line)
+    same = [
+        f
+        for f in kernel.findings.values()
+        if f.id != made.id
+        and f.state in FAILING
+        and line.change
+        and f.line
+        and f.line.change == line.change
+    ]
+    if same:  # it mends both: they are one fault
+        first, second = sorted((same[0], made), key=lambda f: f.severity)
+        also = (*first.also, *second.signatures)
+        kernel.drop(kernel.findings[second.id])
+        made = replace(first, also=also)
+        path = corpus.replace(second, made)
+    kernel.keep(made, path)
+    new = made.id not in kernel.stored
+    return FindingSaved(kernel.node_id, made, str(path), new, "done")
 
 
 def locate_stored(

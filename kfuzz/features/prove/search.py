@@ -99,6 +99,24 @@ class ProofRun:
         )  # fmt: skip
 
 
+def proof_of(
+    target: str, node_id: str, root: Path, stop: threading.Event
+) -> KernelProof | None:
+    """Return what is proved of one kernel; None where nothing can be.
+
+    Args:
+        target: the kernel, as on the command line.
+        node_id: its name in a run.
+        root: the project.
+        stop: set to end it.
+    """
+    if not installed():
+        return None
+    with closing(Proving(Task((target,), root, SECONDS))) as proving:
+        outcome = proving.outcome(node_id, stop=stop)
+        return None if outcome is None else outcome.proof
+
+
 # Proofs beside a search: counterexamples come first, proofs into the verdicts.
 
 _NEVER: Final = threading.Event()
