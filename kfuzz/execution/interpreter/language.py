@@ -14,7 +14,7 @@ import numpy as np
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter.memory import Current, untrue
+from kfuzz.execution.interpreter.memory import ORIGIN, Current, untrue
 from kfuzz.execution.interpreter.programs import array
 
 
@@ -362,9 +362,14 @@ class _Names:
             if check is not None and check.hints and isinstance(input, self._tl.tensor):
                 given = values if isinstance(values, list | tuple) else [values]
                 numbers = [number(v) for v in given]
-                kind = input.handle.dtype
-                step = kind.element_ty.primitive_bitwidth // 8 if kind.is_ptr() else 1
-                if (found := untrue(name, input.handle.data, numbers, step)).size:
+                kind, x, step = input.handle.dtype, input.handle.data, 1
+                if kind.is_ptr():  # a GPU's allocations are aligned, the host's less
+                    home = check.regions.home(input.handle.attr.get(ORIGIN))
+                    if home is None:
+                        return made
+                    step = max(kind.element_ty.primitive_bitwidth // 8, 1)
+                    x = x - np.uint64(home.low)
+                if (found := untrue(name, x, numbers, step)).size:
                     text = ", ".join(map(str, numbers))
                     check.promised(f"tl.{name}({text})", found)
             return made

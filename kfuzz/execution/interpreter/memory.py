@@ -660,7 +660,7 @@ def _bytes(values: Array, size: int) -> NDArray[np.uint8]:
 
 Current = Callable[[], AddressCheck | None]
 
-_ORIGIN: Final = "kfuzz.origin"  # the argument that a pointer was computed from
+ORIGIN: Final = "kfuzz.origin"  # the argument that a pointer was computed from
 
 # Operations whose result points into the memory that their operand points into.
 _CARRIERS: Final = (
@@ -769,7 +769,7 @@ def _bits(original: Any, int1: Any) -> Any:
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:
     for operand in operands:  # mostly no pointers: their attributes are empty
         if isinstance(operand, handle) and operand.attr:
-            found = operand.attr.get(_ORIGIN)
+            found = operand.attr.get(ORIGIN)
             if found is not None:
                 return found
     return None
@@ -781,7 +781,7 @@ def _carrier(original: Any, handle: Any) -> Any:
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
         made = original(builder, *operands, **named)
         if (found := _origin(operands, handle)) is not None:
-            made.attr[_ORIGIN] = found
+            made.attr[ORIGIN] = found
         return made
 
     return operation
@@ -888,9 +888,9 @@ def _materialized(flags: Callable[[Any], Any], original: Any) -> Any:
 
     def materialize_pointers(block: Any, *operands: Any) -> Any:
         pointers, mask = original(block, *operands)
-        found = block.base.attr.get(_ORIGIN)
+        found = block.base.attr.get(ORIGIN)
         if found is not None:
-            pointers.attr[_ORIGIN] = found
+            pointers.attr[ORIGIN] = found
         return pointers, flags(mask) if hasattr(mask, "astype") else mask
 
     return materialize_pointers
@@ -921,7 +921,7 @@ def _converted(original: Any, handle: Any) -> Any:
         if hasattr(argument, "data_ptr"):
             held = getattr(made, "handle", None)
             if isinstance(held, handle):
-                held.attr[_ORIGIN] = int(held.data[0])
+                held.attr[ORIGIN] = int(held.data[0])
         return made
 
     return converted

@@ -341,10 +341,10 @@ class _Checking:
         while frame is not None and _is_between(frame):
             frame = frame.f_back
         caller = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        for access in found:
-            fault = Fault(kernel, access, shown, caller, test_of_now())
+        made = [Fault(kernel, a, shown, caller, test_of_now()) for a in found]
+        FOUND[:] = [fault.words for fault in made]
+        for fault in made:
             self._seen.add(fault)
-            FOUND.append(fault.words)
 
 
 # What compiling a kernel without a launch gives: it takes next to nothing of a GPU.
