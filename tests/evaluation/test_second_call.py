@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
+import kfuzz
+from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from tests.helpers.judged_cases import bench_of, judged, row_case, x_case
+from tests.helpers.judged_cases import bench_of, judged, pinned, row_case, x_case
 
 CASE = x_case("randn", (4, 8))
 
@@ -290,3 +293,52 @@ def test_a_kernel_that_reshapes_its_argument_is_not_called_again() -> None:
     report = judged(ops.relu, lambda x: torch.relu(x.t_()).t(), CASE)
     assert report.failure is None
     assert "K-REF-01" not in report.verdicts
+
+
+def parts_summed(x: Tensor, ends: list[int]) -> Tensor:
+    return torch.stack([x[a:b].sum(0) for a, b in pairwise(ends)])
+
+
+PARTS = kfuzz.reference(
+    lambda x, offsets: parts_summed(x, offsets.tolist()),
+    dict(x=ks.tensors("T D"), offsets=ks.offsets("S", of="T")),
+    name="parts",
+)
+SPANNED = kfuzz.reference(
+    lambda x, spans: torch.stack([x[a:b].sum(0) for a, b in spans.tolist()]),
+    dict(x=ks.tensors("T D"), spans=ks.spans("B", of="T")),
+    name="spanned",
+)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_what_is_remembered_of_offsets_is_charged(remembers: bool) -> None:
+    """Sorted again after they were flipped they would be the same ones."""
+    kept: dict[int, list[int]] = {}
+
+    def function(x: Tensor, offsets: Tensor) -> Tensor:
+        ends = offsets.tolist()
+        return parts_summed(
+            x, kept.setdefault(id(offsets), ends) if remembers else ends
+        )
+
+    x = pinned([[1.0], [2.0], [4.0], [8.0]], "T D")
+    case = Case({"x": x, "offsets": pinned([0, 1, 4], "S", below="T")})
+    report = judged(PARTS, function, case)
+    if remembers:
+        assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
+    else:
+        assert report.verdicts["K-REF-01"] is Verdict.CONFORMS
+
+
+def test_what_is_remembered_of_spans_is_charged() -> None:
+    kept: dict[int, list[list[int]]] = {}
+
+    def function(x: Tensor, spans: Tensor) -> Tensor:
+        ends = kept.setdefault(id(spans), spans.tolist())
+        return torch.stack([x[a:b].sum(0) for a, b in ends])
+
+    x = pinned([[1.0], [2.0], [4.0], [8.0]], "T D")
+    case = Case({"x": x, "spans": pinned([[0, 1], [1, 4]], "B ends", below="T")})
+    report = judged(SPANNED, function, case)
+    assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)

@@ -21,7 +21,7 @@ from kfuzz.contracts.reading import agree, comparable, conforms, miss_of
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream
-from kfuzz.core.recipe import Case, Fill, TensorSpec
+from kfuzz.core.recipe import OFFSETS, RISING, SPANS, Case, Fill, TensorSpec, parsed
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
 from kfuzz.evaluation.probes.repeats import reduced_name
 from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
@@ -39,6 +39,7 @@ from kfuzz.numerics.run import Run
 
 # Roles of arguments whose sign means something.
 _ONE_SIDED: Final = frozenset({"variance", "mask"})
+_SORTED: Final = frozenset({RISING, OFFSETS, SPANS})
 
 _WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -52,13 +53,18 @@ def turned(operator: Operator, values: Mapping[str, Tensor]) -> dict[str, Tensor
     """Return other data: flipped along every axis, floats negated.
 
     But for variances and masks: a domain need not hold what is negative, or +Inf.
+    Integers that rise, as offsets do, are mirrored between their ends: parts have the
+    sizes in reverse order. Only flipped, they would be sorted back to what they were.
     """
     out = {}
     for name, x in values.items():
         # As integers: float8 has no operators.
         raw = x.view(_WORDS[x.element_size()])
+        floats, one = x.is_floating_point(), operator.tensors[name]
+        if not floats and raw.numel() and _SORTED & {*parsed(one.domain).words}:
+            raw = raw.amin() + raw.amax() - raw
         raw = raw.flip(tuple(range(x.dim()))).contiguous()
-        if x.is_floating_point() and operator.tensors[name].role not in _ONE_SIDED:
+        if floats and one.role not in _ONE_SIDED:
             raw = raw ^ torch.iinfo(raw.dtype).min
         out[name] = raw.view(x.dtype)
     return out
@@ -112,11 +118,8 @@ def halved(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
     """Return the evidence with what calls after the first one leave."""
     derived, data = calls.derived, calls.derived.values
-    runs, others, whole = (
-        dict(evidence.runs),
-        dict(evidence.others),
-        evidence.acceptance,
-    )
+    runs, others = dict(evidence.runs), dict(evidence.others)
+    whole = evidence.acceptance
     assert whole is not None
     within = partial(evidence.operator.fitted, derived.case)
     second = second_data(evidence.operator, derived.case, data)
@@ -154,8 +157,7 @@ def with_second_call(evidence: Evidence, calls: CaseCalls) -> Evidence:
     parts = partly_turned(evidence.operator, derived.case, data)
     asked = list(parts)
     if not calls.thorough:
-        number = stream(derived.case.seed, Purpose.CHANGED_PART)
-        asked = [asked[number % len(asked)]]
+        asked = [asked[stream(derived.case.seed, Purpose.CHANGED_PART) % len(asked)]]
     for probe in asked:
         changed = within(parts[probe])
         if all(same_bits(x, data[name]).all() for name, x in changed.items()):
