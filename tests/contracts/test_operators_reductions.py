@@ -182,6 +182,28 @@ def test_intermediates_in_the_output_format_are_admitted_where_declared(
     assert strict > 5
 
 
+@pytest.mark.parametrize(("accumulator", "lacks"), [("tf32", 13), ("tf32x3", 2)])
+@pytest.mark.parametrize("name", ["mean", "cumsum"])
+def test_terms_of_the_bits_that_matrix_units_read_are_admitted_where_declared(
+    name: str, accumulator: str, lacks: int
+) -> None:
+    def of_rounded(x: Tensor, *, dim: int) -> Tensor:
+        bits = x.view(torch.int32)
+        up = (1 << (lacks - 1)) - 1 + ((bits >> lacks) & 1)
+        rounded = ((bits + up) & -(1 << lacks)).view(torch.float32)
+        terms = torch.where(x.isfinite() & rounded.isfinite(), rounded, x)
+        made: Tensor = getattr(torch, name)(terms, dim)
+        return made
+
+    strict = 0
+    for case in posed(SUBJECTS[name], "float32"):
+        results = case.run(of_rounded)
+        declared = replaced(case, name, accumulator=accumulator)
+        assert not declared.refuses(results), str(case)
+        strict += case.refuses(results)
+    assert strict > 5
+
+
 def replaced(case: Posed, name: str, **claims: object) -> Posed:
     return pose_case(SUBJECTS[name], case.case, **claims)
 

@@ -283,7 +283,7 @@ def _added(
     n = math.prod(a.value.shape[d] for d in dims) if a.value.dim() else 1
     terms = finite_or_zero(a.value)
     c = steps.acc.summation(n, extra=extra) + n * FORMATS["float64"].unit
-    c += steps.acc.operand_error(steps.compute, operands=1)
+    c += _coarseness(a, steps)
     size = _total(terms.abs() + a.error, dims, keep)
     carried = _total(a.error, dims, keep)
     # A vacuous coefficient of nothing is nothing.
@@ -299,6 +299,17 @@ def _added(
     return carried + rounding, limited, n
 
 
+def _coarseness(a: Operand, steps: Steps) -> float:
+    """Return the relative error of terms as matrix units read them."""
+    fmt = steps.data if a.shade.given else steps.compute
+    return steps.acc.operand_error(fmt, operands=1)
+
+
+def _is_one_form(a: Operand, steps: Steps) -> bool:
+    """Whether sums in the declared form alone are right, of terms as they are."""
+    return (steps.own or steps.form) and not _coarseness(a, steps)
+
+
 def _unrounded(
     call: Call, a: Operand, terms: Tensor, dims: tuple[int, ...], size: Tensor
 ) -> Tensor:
@@ -312,7 +323,7 @@ def _unrounded(
         size: of the sum's shape.
     """
     steps = call.steps
-    if not (steps.own or steps.form) or len(dims) != 1 or not terms.dim():
+    if not _is_one_form(a, steps) or len(dims) != 1 or not terms.dim():
         return torch.zeros_like(size, dtype=torch.bool)
     exact = exactly_summable(terms, dims[0], steps.acc, flush=steps.flush)
     known_all = (a.error == 0).all(dims[0])
@@ -374,13 +385,13 @@ def _cumsum(call: Call) -> Outcome:
     n = a.value.shape[dim]
     terms = finite_or_zero(a.value)
     c = _of_prefixes(call, terms, dim)
-    c = c + steps.acc.operand_error(steps.compute, operands=1)
+    c = c + _coarseness(a, steps)
     carried = a.error.cumsum(dim)
     size = terms.abs().cumsum(dim) + carried
     rounding = torch.where(size == 0, torch.zeros_like(size), c * size)
     if n > 1:
         rounding = rounding + steps.acc.lost(n, flush=steps.flush)
-    if steps.own or steps.form:
+    if _is_one_form(a, steps):
         lowest = lowest_bit_exponent(terms).cummin(dim).values
         exact = fits_exactly(size, lowest, steps.acc, flush=steps.flush)
         rounding = torch.where(exact & (carried == 0), 0.0, rounding)
