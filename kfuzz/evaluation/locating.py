@@ -406,6 +406,8 @@ class Locating:
             else:
                 held = kept / len(self._passing) if self._passing else 1.0
                 self.nearly.append((mended / len(self._failing) * held, edit))
+        if time.monotonic() >= deadline:  # the last of them may have been cut short
+            self.complete = False
         self.fixes.sort(key=lambda edit: edit.cost)
         self.nearly.sort(key=lambda each: (-each[0], each[1].cost))
 
@@ -428,6 +430,8 @@ class Locating:
             if self._cases.first(case)[0] is None:
                 continue
             kept = [edit for edit in self.fixes if self._mends(edit, case)]
+            if time.monotonic() >= deadline:  # what was cut short is not refuted
+                return
             self.fixes = kept or self.fixes
 
     def _named(self) -> Line | None:

@@ -1,6 +1,7 @@
 """The line of a finding: kernels with one known faulty line each, and two without."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from kfuzz.engine.search.locate import drawn
 from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.edits import edits_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
-from kfuzz.evaluation.locating import Locating
+from kfuzz.evaluation.locating import Change, Locating
 from kfuzz.targets.load import Source, load
 
 # A call that is ended in the middle may be in what is called as memory is collected.
@@ -401,3 +402,37 @@ def test_no_patch_without_time_to_try_it(tmp_path: Path) -> None:
     [draft] = made.drafts(time.monotonic() + 60.0)[:1]
     assert draft.before == file.read_text()
     assert draft.after != draft.before
+
+
+def test_a_change_whose_call_the_end_cuts_short_is_not_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kernels.py"
+    name, right, wrong = FAULTS[QUICK]
+    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
+    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
+    budget = budget_for(kernel.kernel, "interpret")
+    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
+    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
+    case = evaluator.pin(next(failing))
+    failure = evaluator.judge(case, Depth.BASE).failure
+    assert failure is not None
+    made = Locating(evaluator, failure.signature(name), tmp_path)
+    further = iter([evaluator.pin(next(failing))])
+    end = time.monotonic() + 60.0
+
+    def mends(searching: Locating, edit: Change, _: Case) -> bool:
+        monkeypatch.setattr(time, "monotonic", lambda: end + 1.0)
+        return edit is searching.fixes[0]
+
+    def tries(searching: Locating, edits: Sequence[Change], _: float) -> None:
+        first = edits[0]
+        other = next(e for e in edits if e.line != first.line)
+        searching.fixes, searching.complete = [first, other], True
+        searching._rest = further
+
+    monkeypatch.setattr(Locating, "_mends", mends)
+    monkeypatch.setattr(Locating, "_try", tries)
+    line = made.line([case], end)
+    assert line is not None
+    assert len({edit.line for edit in made.fixes}) == 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -72,9 +72,6 @@ from kfuzz.store.entry import attach
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, Source
 from kfuzz.targets.own_code import imports_none
-
-if TYPE_CHECKING:
-    pass
 
 # Elements of arguments and weights up to which several children are built at once.
 _SIDE_BY_SIDE: Final = 1 << 26
