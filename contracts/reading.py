@@ -282,18 +282,32 @@ def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
         return None
     known = _MISSES.get(run)
     if known is None or known[0] is not wanted:
-        missed = (
-            _worst(evidence, name, made, probe)
-            for name, made in comparisons(evidence, probe).items()
-            if bool(made.missed.any())
-        )
-        known = _MISSES[run] = wanted, next(missed, None)
+        every = comparisons(evidence, probe)
+        missing = {n: made for n, made in every.items() if bool(made.missed.any())}
+        miss = None
+        if missing:
+            name, made = next(iter(missing.items()))
+            near = all(map(_is_near, missing.values()))
+            miss = replace(_worst(evidence, name, made, probe), near=near)
+        known = _MISSES[run] = wanted, miss
     return known[1]
+
+
+def _is_near(made: Comparison) -> bool:
+    """Whether all elements that miss lie within four times the derived bound."""
+    from kfuzz.numerics.shadow import SAFETY
+
+    got, expected = made.value, made.acceptance.reference
+    room = (made.high - expected).where(got > expected, expected - made.low)
+    far = (got - expected).abs() * made.acceptance.safety
+    near = room.isfinite() & (far < SAFETY * room)
+    if made.unrelated is not None:
+        near = near & ~made.unrelated
+    return bool(near[made.missed].all())
 
 
 def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Miss:
     from kfuzz.numerics.compare import KIND_OF, Outcome
-    from kfuzz.numerics.shadow import SAFETY
 
     outcomes = made.outcomes.flatten()
     severest = int(outcomes.max())
@@ -303,11 +317,7 @@ def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Mis
     index = unravel(int(score.argmax()), made.outcomes.shape)
     kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
     miss = miss_at(evidence, name, index[1:], kind, count, probe)
-    wanted = accepted(evidence, probe)
-    assert wanted is not None
-    far = miss.excess
-    near = far is not None and far * wanted[name].safety < SAFETY
-    return replace(miss, ratio=far, near=kind is Kind.VALUE and near)
+    return replace(miss, ratio=miss.excess)
 
 
 def miss_at(

@@ -309,3 +309,24 @@ def test_the_cause_of_a_finding_is_the_fault(name: str) -> None:
     [part] = [part for part in shown.parts if part.label == "cause"]
     assert part.lines[0].startswith(cause), part.lines
     assert "power-of-two shapes" not in str(shown)
+
+
+def test_what_is_wrong_beside_what_is_nearly_right_is_not_near() -> None:
+    def norm(
+        x: Tensor, residual: Tensor, weight: Tensor, eps: float, off: float
+    ) -> tuple[Tensor, Tensor]:
+        h = x + residual
+        r = (h.square().mean(-1, keepdim=True) + eps).rsqrt()
+        return h * r * weight * (1 + 2.0**-20), h + off
+
+    def nearly(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Any:
+        return norm(x, residual, weight, eps, 0.0)
+
+    def grossly(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Any:
+        return norm(x, residual, weight, eps, 1.0)
+
+    claims = {"dtypes": ("float32",), "nonfinite": "undefined"}
+    found = {f: failures(ops.add_rms_norm, f, **claims) for f in (nearly, grossly)}
+    assert any(each.near for each in found[nearly])
+    assert any(each.output == "y" for each in found[grossly])
+    assert not any(each.near for each in found[grossly])
