@@ -18,7 +18,7 @@ from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind, Signature
 from kfuzz.evaluation.diagnosis import Builder
-from kfuzz.evaluation.drawing import batches_of, drawn, strategy_of
+from kfuzz.evaluation.drawing import batches_of, drawn, sizes_in_code, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.compiling import Watchdog, watch, watch_compilations
@@ -133,6 +133,9 @@ class Worker:
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""
         self._evaluator = evaluator
+        sizes_in_code(
+            evaluator.kernel
+        )  # as they are before a call changes what it names
         self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
 
     def open(self, **message: Any) -> Reply:

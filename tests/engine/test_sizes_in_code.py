@@ -5,9 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from kfuzz.contracts.classes import CLASSES
+from kfuzz.core.budget import Scale
 from kfuzz.evaluation.drawing import sizes_in_code
+from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.worker import Worker
 from kfuzz.targets.load import load_all
+from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.in_process import drawn
 
 ROOT = Path(__file__).parents[2]
@@ -87,3 +93,32 @@ def test_sizes_that_code_names_are_drawn(file: Path) -> None:
 def test_code_of_torch_names_none() -> None:
     [loaded] = load_all(("contracts/witnesses/torch_ops.py::torch_softmax",), root=ROOT)
     assert sizes_in_code(loaded.kernel) == ()
+
+
+def test_cases_of_a_seed_do_not_follow_what_calls_count(tmp_path: Path) -> None:
+    text = (
+        "import torch\n"
+        "from kfuzz.contracts import kernel\n"
+        "from kfuzz.contracts import operators as ops\n\n"
+        "calls = 11\n\n\n"
+        "@kernel(ops.relu)\n"
+        "def counting(x):\n"
+        "    global calls\n"
+        "    calls += 2000\n"
+        "    return torch.relu(x)\n"
+    )
+
+    def generated(calls: int) -> object:
+        file = tmp_path / f"counting_{calls}.py"
+        file.write_text(text)
+        [loaded] = load_all((str(file),), root=tmp_path)
+        worker, budget = Worker(), SIZE_BUDGETS["cpu"]
+        worker.adopt(Evaluator(loaded.kernel, setting_of("cpu", budget, set(CLASSES))))
+        for _ in range(calls):
+            loaded.kernel.function(torch.ones(3))
+        return worker.generate(
+            budget=budget, without=frozenset(), scale=Scale.USUAL, cases=200,
+            seed_value=3,
+        )  # fmt: skip
+
+    assert generated(0) == generated(2)
