@@ -16,6 +16,8 @@ from kfuzz.core.verdict import CaseReport, Failure, Verdict
 
 # So many results of the greatest magnitude are added.
 _HEADROOM: Final = 16
+# Of the results that are stored on the way, two are.
+_TERMS: Final = 2
 
 
 def derived_bound(
@@ -117,33 +119,52 @@ def _decomposed() -> Any:
 
 
 def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":
-    """Return the acceptance, range-limited where some order may overflow."""
-    wild = beyond_range(problem).reshape(-1, *[1] * (made.low.dim() - 1))
-    return replace(made, ambiguous=made.ambiguous | wild)
+    """Return the acceptance, range-limited where some order may overflow.
+
+    Where intermediate results are stored, in the output's format, one of another order
+    may be beyond that: a finite result is judged, and one that is not is admitted.
+    """
+    import torch
+
+    shape = (-1, *[1] * (made.low.dim() - 1))
+    total, greatest, reach = reached(problem)
+    limit = nm.Accumulation.declared(problem.declaration).limit / _HEADROOM
+    wild = (total.clamp(min=1) * reach > limit).reshape(shape)
+    classes = made.classes
+    if problem.declaration.intermediates == "output":
+        beyond = (_TERMS * greatest * reach > problem.output.max_finite).reshape(shape)
+        more = nm.NAN | nm.POSITIVE_INF | nm.NEGATIVE_INF
+        may = beyond & ((classes & nm.FINITE) != 0)
+        classes = torch.where(may, classes | more, classes)
+    return replace(made, ambiguous=made.ambiguous | wild, classes=classes)
 
 
-def beyond_range(problem: "nm.Problem") -> "nm.Tensor":
-    """Return the members in which some order of factors or terms may overflow.
+def reached(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor, nm.Tensor]":
+    """Return how far some order of factors or terms may reach, by member.
 
     Kernels multiply gradients with one argument or with another first, and sum before
     or after: no intermediate result is above the sum of the gradients times the
     greatest element of each argument, of which a few are added. Arguments may be
     multiplied with each other before a gradient makes them small, or 0.
+
+    Returns:
+        The sum of the gradients, the greatest of them, and the product of the greatest
+        elements of the arguments.
     """
-    reach: nm.Tensor | None = None
-    total: nm.Tensor | None = None
-    for name, x in problem.tensors.items():
-        if not x.is_floating_point():
-            continue
+    import torch
+
+    floats = {n: x for n, x in problem.tensors.items() if x.is_floating_point()}
+    first = next(iter(floats.values()))
+    reach, total = first.new_ones(len(first)), first.new_zeros(len(first))
+    greatest = total
+    for name, x in floats.items():
         rows = x.abs().unsqueeze(-1).flatten(1)
+        top = rows.amax(1) if rows.shape[1] else torch.zeros_like(total)
         if name.startswith(PREFIX):
-            total = rows.sum(1) if total is None else total + rows.sum(1)
-        elif rows.shape[1]:
-            top = rows.amax(1).clamp(min=1)
-            reach = top if reach is None else reach * top
-    assert total is not None
-    limit = nm.Accumulation.declared(problem.declaration).limit / _HEADROOM
-    return (total if reach is None else total.clamp(min=1) * reach) > limit
+            total, greatest = total + rows.sum(1), torch.maximum(greatest, top)
+        else:
+            reach = reach * top.clamp(min=1)
+    return total, greatest, reach
 
 
 def defined(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":

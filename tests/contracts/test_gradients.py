@@ -37,6 +37,7 @@ from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.scripts import script
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.acceptance import Problem
+from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -405,6 +406,31 @@ def test_a_gradient_from_the_stored_result_is_right_in_narrow_formats() -> None:
     # It is a bound of the stored result's rounding, and not of much more.
     room = (allowed.high - allowed.low)[0]
     assert float((room / (2.0**-10 * grad.double())).max()) < 16
+
+
+def test_what_is_stored_on_the_way_may_be_beyond_its_format_in_another_order() -> None:
+    half: dict[str, Any] = {"dtypes": "float16"}
+    stored, problems = {**half, "intermediates": "output"}, {}
+    for claims in (half, stored):
+        made = bound(ops.swiglu, lambda gate, up: gate * up, **claims)
+        names = ("gate", "up", "grad_y")
+        axes = {n: TensorSpec((2,), ("d0",), "float16") for n in names}
+        case = Case({n: replace(a, fill=Fill("randn", 1)) for n, a in axes.items()})
+        # The gradient times the slope of silu alone is above 65,504.
+        values = {"gate": [2.0, 1.0], "up": [0.25, 0.5], "grad_y": [61000.0, 1.0]}
+        given = {n: torch.tensor(v).half() for n, v in values.items()}
+        problem = pose(made.operator, case, given, made.declaration)
+        problems[claims is stored] = accept(made.operator, problem)["dgate"]
+    gate, up, g = (torch.tensor(v).half() for v in values.values())
+    p = torch.sigmoid(gate)
+    slope = gate * p * (1 - p) + p
+    late, early = g * slope * up, g * up * slope
+    assert torch.isinf(late[0])
+    for y, beside in ((late, False), (early, True), (2 * early, False)):
+        for is_stored, allowed in problems.items():
+            right = beside or (is_stored and y is late)
+            missed = compare(y.unsqueeze(0), allowed).missed
+            assert bool(missed.any()) is not right
 
 
 def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
