@@ -549,7 +549,7 @@ def test_a_nan_of_the_references_own_making_is_not_decided() -> None:
     assert misses(strict.operator, plain, a=a, b=b, w=w) == [True, False, True]
 
 
-@pytest.mark.parametrize("w", [0.001, 0.3, 0.5, 0.999])
+@pytest.mark.parametrize("w", [0.001, 0.3, 0.5, 0.999, -40.0, 90.0])
 def test_either_form_of_lerp_is_accepted(w: float) -> None:
     def lerp(a: Tensor, b: Tensor, w: float) -> Tensor:
         return torch.lerp(a, b, w)

@@ -91,7 +91,8 @@ def lerp(a: Tensor, b: Tensor, weight: Any) -> Widened:
     step = b - a
     far = torch.as_tensor(abs(weight) >= 0.5)
     made = torch.where(far, b - step * (1 - weight), a + weight * step)
-    units = a.abs() + (weight * step).abs()
+    rest = torch.as_tensor(abs(1 - weight)).clamp(min=1)  # far outside 0 to 1 it grows
+    units = rest * a.abs() + (weight * step).abs()
     none = torch.zeros_like(made)
     return Widened(made, torch.where(units.isfinite(), units, 0.0), none, none)
 
