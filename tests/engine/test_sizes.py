@@ -1,5 +1,6 @@
 """Classes of sizes share a kernel's time, and none is left out for what it costs."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kfuzz.engine.search.round import (
 )
 from kfuzz.engine.workers.children import Children
 from kfuzz.engine.workers.jobs import SHARING
+from kfuzz.engine.workers.runner import Runner
 from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.backends import GPU
@@ -117,6 +119,22 @@ def test_larger_sizes_share_the_time_where_a_child_reports_free_memory(
         1 << 8, 1 << 12, 1 << 16, 1 << 17, None,
     ]  # fmt: skip
     assert max(calls) <= 1 << 17
+
+
+def test_a_child_that_starts_takes_no_time_from_its_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where there are more kernels than have a child between two rounds."""
+    generate = Runner.generate
+
+    def started(self: Runner, **how: Any) -> list[Any]:
+        time.sleep(1.2)
+        return generate(self, **how)
+
+    monkeypatch.setattr(Runner, "generate", started)
+    calls, kernel = called(tmp_path, "", max_time=5.0, burst=1, jobs=1)
+    assert calls
+    assert kernel.cases
 
 
 @pytest.mark.slow

@@ -513,16 +513,19 @@ class Campaign:
             )  # fmt: skip
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
-            seconds = DRAWING * drawing
+            seconds, end = DRAWING * drawing, math.inf
             with this_round.guarded():
-                for case in draw(
+                drawn = draw(
                     cases=cases, seed_value=number, seconds=seconds,
                     simplest=not size.rounds or drawing == math.inf,
-                ):  # fmt: skip
-                    if this_round.over or time.monotonic() >= began + drawing:
+                )  # fmt: skip
+                # What draws may have had to start: that takes no time from its cases.
+                end = time.monotonic() + (1 - DRAWING) * drawing
+                for case in drawn:
+                    if this_round.over or time.monotonic() >= end:
                         break
                     this_round.judge(case)
-            if time.monotonic() >= began + drawing:
+            if time.monotonic() >= end:
                 cut_at = this_round.cases
             # Tall ones are too slow in batches, and larger ones too large.
             few = replace(size.budget, tall=0)
