@@ -171,6 +171,7 @@ class Miss:
         elements: number of missing elements of this output.
         of: number of elements of this output.
         promise: what the relation asks for, in words.
+        near: as of `Failure`.
     """
 
     output: str
@@ -184,6 +185,7 @@ class Miss:
     elements: int
     of: int
     promise: str = ""
+    near: bool = False
 
     def describe(self) -> str:
         """Return one line: where, the actual value, the expected one, how many."""

@@ -1236,7 +1236,7 @@ _OWN: Final = (
     "kfuzz.contracts.aten.",
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
-    "kfuzz.contracts.gradients.rules.rows",
+    "kfuzz.contracts.gradients.rules",
 )
 
 

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, overload
@@ -831,6 +831,51 @@ def reference(
         return Operator(label, inputs=given, oracle=oracle, **{**own, **parts})
     except TypeError as error:
         raise BindingError(str(error), where=f"reference {label}") from None
+
+
+def unjudged(
+    inputs: Mapping[str, Parameter], outputs: Mapping[str, str], **parts: Any
+) -> Operator:
+    """Return an operator of which only arguments are known, and shapes of results.
+
+    Results may hold any value: what remains is what a kernel touches, whether it races,
+    and whether it writes all of its results.
+
+    Args:
+        inputs: as of `reference`.
+        outputs: of each result its dimensions, named or numbers: "N D", "N 4".
+        parts: further fields of `kfuzz.Operator`.
+    """
+
+    def sizes(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
+        found: dict[str, int] = {}
+        takes = (p for p in inputs.values() if isinstance(p, TensorParameter))
+        for parameter, shape in zip(takes, shapes, strict=True):
+            found |= parameter.sizes(shape)
+        each = [dims.split() for dims in outputs.values()]
+        return [tuple(int(d) if d.isdigit() else found[d] for d in e) for e in each]
+
+    def zeros(*given: Tensor, **scalars: Any) -> Any:
+        made = [
+            torch.zeros(s, dtype=torch.float64) for s in sizes(x.shape for x in given)
+        ]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def anything(problem: Problem) -> Any:
+        shapes = sizes(x.shape[1:] for x in problem.tensors.values())
+        made = {}
+        for name, shape in zip(outputs, shapes, strict=True):
+            zero = torch.zeros((count(problem), *shape), dtype=torch.float64)
+            every, never = torch.full_like(zero, 255, dtype=torch.uint8), zero > 0
+            made[name] = Acceptance(
+                zero, zero - torch.inf, zero + torch.inf, every, never, never,
+                problem.output,
+            )  # fmt: skip
+        return made if len(made) > 1 else next(iter(made.values()))
+
+    return Operator(
+        "unjudged", inputs, zeros, anything, outputs=tuple(outputs), **parts
+    )
 
 
 def name_of(function: Any) -> str:

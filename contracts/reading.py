@@ -293,6 +293,7 @@ def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:
 
 def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Miss:
     from kfuzz.numerics.compare import KIND_OF, Outcome
+    from kfuzz.numerics.shadow import SAFETY
 
     outcomes = made.outcomes.flatten()
     severest = int(outcomes.max())
@@ -302,7 +303,11 @@ def _worst(evidence: Evidence, name: str, made: Comparison, probe: Probe) -> Mis
     index = unravel(int(score.argmax()), made.outcomes.shape)
     kind, count = KIND_OF[Outcome(severest)], int(made.missed.sum())
     miss = miss_at(evidence, name, index[1:], kind, count, probe)
-    return replace(miss, ratio=miss.excess)
+    wanted = accepted(evidence, probe)
+    assert wanted is not None
+    far = miss.excess
+    near = far is not None and far * wanted[name].safety < SAFETY
+    return replace(miss, ratio=far, near=kind is Kind.VALUE and near)
 
 
 def miss_at(

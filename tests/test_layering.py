@@ -43,7 +43,7 @@ HEAVY = {
 ALLOWED = {
     "torch": HEAVY,
     "numpy": HEAVY,
-    "hypothesis": {"strategies", "engine", "features"},
+    "hypothesis": {"strategies", "evaluation", "engine", "features"},
     "atheris": {"features"},
     # Triton kernels live among the witnesses, and kfuzz has some of its own; the
     # zygote imports triton before it forks.
@@ -56,7 +56,7 @@ ALLOWED = {
     "safetensors": {"store"},
 }
 # What the product may measure; see CONTRIBUTING.md. These only fall.
-MOST = {"lines": 74_841, "modules": 359, "dataclasses": 320}
+MOST = {"lines": 74_626, "modules": 356, "dataclasses": 319}
 # So far a number may lie above the tree before it has to be lowered.
 ROOM = {"lines": 100, "modules": 3, "dataclasses": 3}
 FOLDERS = {"kfuzz", "strategies", "contracts", "corpus", "tests"}

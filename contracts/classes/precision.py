@@ -54,6 +54,7 @@ def value_failure(
         ratio=miss.ratio,
         elements=miss.elements,
         cause=why,
+        near=miss.near,
     )
 
 

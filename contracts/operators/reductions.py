@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
@@ -16,23 +16,26 @@ from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import FLOAT8
 
-if TYPE_CHECKING:
-    import torch
 
-
-def along(name: str, error_model: ErrorModel, text: str, **fields: Any) -> Operator:
+def along(
+    name: str, error_model: ErrorModel | None, text: str, **fields: Any
+) -> Operator:
     """Return the operator that torch's function of its name along a dimension is.
 
     Args:
         name: its name.
-        error_model: what a correct kernel may hold.
+        error_model: what a correct kernel may hold; None if that follows from forms,
+            by default from torch's function.
         text: what torch's function gives.
         fields: others of the operator.
     """
+    oracle = of_torch(name, text)
+    if error_model is None:
+        fields.setdefault("forms", {"": (oracle,)})
     return defined(
         name,
         inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-        oracle=of_torch(name, text),
+        oracle=oracle,
         error_model=error_model,
         **fields,
     )
@@ -147,47 +150,22 @@ argmax = defined(
 )
 
 
-LSE_FORM: Final = "lse_form"
+_log_softmax = of_torch("log_softmax", "torch.log_softmax(x, dim).")
 
 
-def accept_log_softmax(problem: nm.Problem) -> nm.Acceptance:
-    """Return d - log S +- (u |d| + R + 6u log S + u |ref|), d = x - max.
-
-    R bounds the relative error of S, and log costs 6 u of its result, held
-    (`kfuzz.numerics.models.sums`). The form x - (max + log S) rounds the sum in
-    brackets besides: 2 u |max + log S|, where declared.
-    """
+def log_softmax_by_lse(x: Any, *, dim: int) -> Any:
+    """The difference x - logsumexp(x), which cancels for large offsets."""
     import torch
 
-    x, dim = problem.tensors["x"], problem.axis()
-    if x.numel() == 0:
-        return nm.between(problem, x, x, x)
-    e = nm.exponentials(problem, x, dim)
-    unit = e.unit
-    masked = torch.isinf(e.depth)
-    depth = torch.where(masked, torch.zeros_like(x), e.depth)
-    y = depth - e.log_total
-    error = e.error + unit * depth.abs() + (unit + 8 * nm.U64) * y.abs()
-    if problem.declaration.algorithm == LSE_FORM:
-        error = error + 2 * unit * (e.top.abs() + e.log_total)
-    if problem.flushes:
-        error = error + 3 * e.flushed  # x or its maximum, the difference, the result
-    spoiled = ~e.plain.expand_as(x)
-    result = torch.where(masked, torch.full_like(x, float("-inf")), y)
-    result = torch.where(spoiled, torch.full_like(x, float("nan")), result)
-    classes = torch.where(masked, nm.NEGATIVE_INF, nm.FINITE)
-    classes = torch.where(spoiled, nm.NAN, classes).to(torch.uint8)
-    return nm.between(
-        problem, result, y - error, y + error,
-        classes=classes, ambiguous=e.ambiguous.expand_as(x),
-    )  # fmt: skip
+    return x - torch.logsumexp(x, dim, keepdim=True)
 
 
 log_softmax = along(
     "log_softmax",
-    accept_log_softmax,
+    None,
     "torch.log_softmax(x, dim) with the row maximum subtracted.",
-    algorithms={LSE_FORM: "x - (max + log S), which cancels for large offsets"},
+    forms={"": (_log_softmax,), "lse_form": (_log_softmax, log_softmax_by_lse)},
+    algorithms={"lse_form": "x - (max + log S), which cancels for large offsets"},
     recentres=True,
 )
 
@@ -213,13 +191,18 @@ def reference_cross_entropy(
     import torch
 
     kept = target != ignore_index
-    log_p = torch.log_softmax(logits[kept], -1)
-    loss = -log_p.gather(-1, target[kept].unsqueeze(-1)).squeeze(-1)
+    log_p = torch.log_softmax(logits, -1)
+    at = torch.where(kept, target, 0).unsqueeze(-1)
+    loss = -log_p.gather(-1, at).squeeze(-1)
     if label_smoothing:
         loss = (1 - label_smoothing) * loss - label_smoothing * log_p.mean(-1)
+    if reduction == "mean":
+        # That of no row is NaN, and so is its gradient.
+        loss = loss * torch.where(kept.any(), 1.0, math.nan)
+    loss = torch.where(kept, loss, 0.0)
     if reduction == "none":
-        return logits.new_zeros(kept.shape).masked_scatter(kept, loss)
-    return loss.mean() if reduction == "mean" else loss.sum()
+        return loss
+    return loss.sum() / kept.sum() if reduction == "mean" else loss.sum()
 
 
 def accept_cross_entropy(
@@ -268,7 +251,7 @@ def accept_cross_entropy(
     def wanted(given: Any) -> Any:  # without smoothing the label's own alone
         return given if s else given.gather(-1, at)
 
-    log_p, error, crowded = _log_softmax(problem, safe, wanted)
+    log_p, error, crowded = _log_probabilities(problem, safe, wanted)
     if doubt is not None:
         error = error + wanted(doubt) + doubt.amax(-1, keepdim=True)
     if overflows is not None:
@@ -334,7 +317,7 @@ def accept_cross_entropy(
     return nm.around(problem, y, total_e, classes=classes, ambiguous=ambiguous)
 
 
-def _log_softmax(
+def _log_probabilities(
     problem: nm.Problem, x: Any, wanted: Callable[[Any], Any]
 ) -> tuple[Any, Any, Any]:
     """Return log-probabilities of finite rows, their error, and where S overflows.
@@ -384,131 +367,18 @@ cross_entropy = defined(
 )
 
 
-def accept_cumsum(problem: nm.Problem) -> nm.Acceptance:
-    """Return s_i +- gamma(i) sum_{j<=i} |x_j|, 0 where the prefix sums exactly.
-
-    Element i, counted from 0, takes i additions in any tree over the leaves 0 to i
-    (Higham eq. 4.6). The total less a suffix cancels, and lies outside.
-    """
-    import torch
-
-    dim = problem.axis()
-    x = problem.tensors["x"].movedim(dim, -1)
-    n = x.shape[-1]
-    if x.numel() == 0:
-        return nm.around(problem, problem.tensors["x"], 0.0)
-    acc, flush = problem.accumulation, problem.flushes
-    finite = nm.finite_or_zero(x)
-    total, magnitude = finite.cumsum(-1), finite.abs().cumsum(-1)
-    # Data that the accumulator cannot hold is rounded on the way in.
-    data, narrow = problem.format, problem.format.precision > acc.format.precision
-    growth = [
-        acc.summation(i, extra=int(narrow)) + nm.gamma(i - 1, nm.U64)
-        for i in range(1, n + 1)
-    ]
-    coefficient = torch.tensor(growth, dtype=torch.float64, device=x.device)
-    coarse = acc.operand_error(data, operands=1)
-    error = (coefficient + coarse) * magnitude
-    least = acc.operand_floor(data, flush=False)
-    if flush:
-        least = max(least, acc.format.min_normal)
-    if least:
-        small = torch.where(finite.abs() < least, finite.abs(), 0.0)
-        count = torch.arange(1, n + 1, device=x.device)
-        error = error + small.cumsum(-1) + count * acc.lost(1, flush=flush)
-    lowest = nm.lowest_bit_exponent(finite).cummin(-1).values
-    exact = nm.fits_exactly(magnitude, lowest, acc, flush=flush)
-    if not coarse:
-        error = torch.where(exact, torch.zeros_like(error), error)
-
-    def so_far(flags: torch.Tensor) -> torch.Tensor:
-        return flags.to(torch.float64).cumsum(-1) > 0
-
-    positive = finite.clamp(min=0).cumsum(-1)
-    overflows = nm.can_overflow(positive, magnitude - positive, n, acc)
-    classes = nm.terms_classes(x, so_far, overflows)
-    sums = torch.where(classes.finite, total, classes.reference)
-    parts = (sums, error, classes.admitted, classes.ambiguous)
-    y, width, admitted, ambiguous = (t.movedim(-1, dim) for t in parts)
-    return nm.around(problem, y, width, classes=admitted, ambiguous=ambiguous)
-
-
-cumsum = along("cumsum", accept_cumsum, "torch.cumsum(x, dim).", homogeneous={"x": 1})
-
-
-def accept_logsumexp(problem: nm.Problem) -> nm.Acceptance:
-    """Return m + log S +- (R + 6u log S + u |m| + u |ref|).
-
-    R bounds the relative error of S, and log costs 6 u of its result, held
-    (`kfuzz.numerics.models.sums`); then m is rounded and added.
-    """
-    import torch
-
-    x, dim = problem.tensors["x"], problem.axis()
-    inf = float("inf")
-    if x.shape[dim] == 0:
-        nothing = torch.full_like(x.sum(dim), -inf)
-        return nm.around(problem, nothing, 0.0)
-    e = nm.exponentials(problem, x, dim)
-    unit = e.unit
-    finite = e.top + e.log_total
-    error = e.error + unit * e.top.abs() + (unit + 8 * nm.U64) * finite.abs()
-    if problem.flushes:
-        error = error + 2 * e.flushed  # the maximum, and the sum of the two terms
-    y = torch.where(e.void, torch.full_like(finite, -inf), finite)
-    y = torch.where(e.plus, torch.full_like(finite, inf), y)
-    y = torch.where(e.nan, torch.full_like(finite, float("nan")), y)
-    return nm.around(
-        problem, y.squeeze(dim), error.squeeze(dim),
-        ambiguous=e.ambiguous.squeeze(dim),
-    )  # fmt: skip
+cumsum = along("cumsum", None, "torch.cumsum(x, dim).", homogeneous={"x": 1})
 
 
 logsumexp = along(
     "logsumexp",
-    accept_logsumexp,
+    None,
     "torch.logsumexp(x, dim) with the row maximum subtracted.",
     recentres=True,
 )
 
 
-def accept_mean(problem: nm.Problem) -> nm.Acceptance:
-    """Return s/n +- (gamma(n-1) + 6u) sum|x| / n, 0 where every form is exact.
-
-    n - 1 additions and a division within 2 ulp (5 u), or a product with 1/n rounded,
-    after the sum or before it. All are exact where the sum is, n is a power of two
-    and no scaled term underflows: units that approximate a division hold reciprocals
-    of powers of two exactly.
-    """
-    import torch
-
-    x, dim = problem.tensors["x"], problem.axis()
-    n = x.shape[dim]
-    arithmetic = nm.RowArithmetic.declared(problem)
-    acc, coarse, flush = arithmetic.acc, arithmetic.coarse, arithmetic.flush
-    finite = nm.finite_or_zero(x)
-    if n == 0:
-        nothing = torch.full_like(finite.sum(dim), float("nan"))
-        return nm.around(problem, nothing, 0.0)
-    mean, magnitude = finite.sum(dim) / n, finite.abs().sum(dim)
-    of_sum = nm.sum_error(finite, dim, acc, flush=flush, data=problem.format)
-    # The division by n, or each product with 1/n, and their second-order terms.
-    relative = (nm.DIVISION_ERROR + 1) * acc.format.unit + nm.U64
-    # Where the sum is rounded on the way the store rounds a second time.
-    twice = 2 * coarse * mean.abs()
-    error = of_sum / n + relative * magnitude / n + twice + (n + 1) * arithmetic.eta
-    if n & (n - 1) == 0:
-        scaled = nm.lowest_bit_exponent(finite).amin(dim) - (n.bit_length() - 1)
-        exact = nm.fits_exactly(magnitude / n, scaled, acc, flush=flush) & (of_sum == 0)
-        error = torch.where(exact, twice, error)
-    overflow = nm.overflow_in_some_order(finite, dim, acc)
-    if coarse:
-        overflow = overflow | (magnitude * 2 > arithmetic.held.max_finite)
-    classes = nm.terms_classes(x, lambda t: t.any(dim), overflow)
-    return classes.accepted(problem, mean, error)
-
-
-mean = along("mean", accept_mean, "torch.mean(x, dim).", homogeneous={"x": 1})
+mean = along("mean", None, "torch.mean(x, dim).", homogeneous={"x": 1})
 
 
 def accept_prod(problem: nm.Problem) -> nm.Acceptance:

@@ -108,7 +108,8 @@ class Severity(IntEnum):
     PRECISION: a result is less precise than declared.
     NONDETERMINISM: equal calls give different results.
     NONFINITE: only NaN or infinities in the input show it.
-    LIMIT: the result is right; another declared property is not.
+    LIMIT: the result is right, another declared property is not; or it is as near as
+        that of another form of the function may be.
     """
 
     OUT_OF_BOUNDS = 1
@@ -156,6 +157,7 @@ _WHATEVER_IT_NEEDS: Final = frozenset(
 )
 _OF_PRECISION: Final = ("C-PRC-01", "C-PRC-03", "C-PRC-04")
 _OF_RANGE: Final = "C-PRC-02"
+_OF_FORM: Final = frozenset({"K-VAL-01", "C-CMP-01", _OF_RANGE})
 _NONFINITE: Final = "C-EXC-01"
 _NUMBERS: Final = {Feature.NAN: "NaN", Feature.INF: "infinity"}
 
@@ -182,11 +184,16 @@ def needed_nonfinite(
     return " and ".join(needed)
 
 
+def is_near(failure: Failure, contract: str) -> bool:
+    """Whether a failure may be another form of the same function; no tail is."""
+    return failure.near and contract in _OF_FORM
+
+
 def severity_of(
-    signature: Signature, message: str, features: Collection[Feature]
+    signature: Signature, failure: Failure, features: Collection[Feature]
 ) -> Severity:
     """Return how grave a failure is; arguments as of `needed_nonfinite`."""
-    kind = signature.kind
+    kind, message = signature.kind, failure.message
     if signature.detail == ILLEGAL_ADDRESS:
         return Severity.OUT_OF_BOUNDS
     if kind in _WHATEVER_IT_NEEDS:
@@ -194,6 +201,8 @@ def severity_of(
     if needed_nonfinite(signature, message, features):
         return Severity.NONFINITE
     contract = contract_of(signature, message)
+    if is_near(failure, contract):
+        return Severity.LIMIT
     imprecise = contract == _OF_RANGE and kind is Kind.VALUE
     if imprecise or contract in _OF_PRECISION:
         return Severity.PRECISION
@@ -478,13 +487,16 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """How grave it is."""
-        return severity_of(self.signature, self.failure.message, self.features)
+        return severity_of(self.signature, self.failure, self.features)
 
     @property
     def summary(self) -> str:
         """How it fails in a few words: "NaN missing in y (needs NaN in the input)"."""
         needed = needed_nonfinite(self.signature, self.failure.message, self.features)
         more = f" (needs {needed} in the input)" if needed else ""
+        failure = self.failure
+        if is_near(failure, contract_of(self.signature, failure.message)):
+            more += f" ({failure.ratio:.3g} x tolerance)"
         return self.signature.summary + more
 
     @property

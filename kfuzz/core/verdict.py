@@ -524,8 +524,9 @@ class Access:
         memory: that memory in words, e.g. "x" or "its own float32[4, 4]".
         where: "before" or "after" its elements, "slack" between them,
             "unwritten" (an element that nothing wrote before), "race" (an
-            element that another program accesses too, and one of them writes) or
-            "elsewhere" (no memory that the launch was given).
+            element that another program accesses too, and one of them writes),
+            "elsewhere" (no memory that the launch was given), or "hint" (a promise to
+            the compiler, in `access`, that does not hold, of the value in `offset`).
         distance: elements to the nearest legal one: 1 is one past the end; 0
             where it is an element itself.
         offset: elements from the first element to the one touched, signed.
@@ -590,9 +591,11 @@ class Failure:
             misses and it was asked for.
         cause: what distinguishes the class from its neighbours, part of the message:
             "passes at power-of-two shapes"; "" where nothing more is known.
+        near: whether every element lies within four times the derived bound: so far may
+            a right kernel be that takes none of the operator's forms.
     """
 
-    UNSAID: ClassVar = ("errors",)
+    UNSAID: ClassVar = ("errors", "near")
 
     contract: str
     kind: Kind
@@ -611,6 +614,7 @@ class Failure:
     place: int | None = None
     errors: ErrorMap | None = None
     cause: str = ""
+    near: bool = False
 
     def signature(self, kernel: str) -> Signature:
         """Return the signature of this failure for the named kernel.

@@ -561,6 +561,9 @@ def _attributed(finding: Finding, failure: Failure) -> Finding:
     signature = failure.signature(finding.signature.kernel)
     if signature.symptom != finding.signature.symptom:
         raise HarnessError("a confirmation changed the symptom")
+    # A smaller case may be nearer than the one that was found.
+    near = failure.near and finding.failure.near
+    failure = replace(failure, near=near)
     return replace(finding, failure=failure, signature=signature)
 
 

@@ -469,19 +469,24 @@ def threshold(trials: Trials) -> tuple[str, str] | None:
     """Return the dimension from whose size on the kernel fails, and that in words.
 
     It passes with one less, and fails with more; None if there is no such dimension.
+    Where it holds all elements, their number may be what decides.
     """
     case = trials.case
+    fewest = min(c.largest for c in trials.failing)
     for axis, n in case.dims.items():
+        least = min(c.dims.get(axis, n) for c in trials.failing)
         # Whole tiles among them, and twice what passes.
         more = dict.fromkeys((n + 1, 1 << n.bit_length(), 2 * n - 2))
         if (
             n >= LEAST_THRESHOLD
-            and all(c.dims.get(axis, n) >= n for c in trials.failing)
+            and (least >= n or fewest == case.largest == n)
             and trials.at({axis: n - 1}) is Outcome.PASSES
             and all(trials.at({axis: size}) is Outcome.FAILS for size in more)
         ):
             start = f"{axis} = {n:,}"
-            if axis == f"d{axis[1:]}" and axis in case.lead.axes:
+            if least < n:
+                start = f"{n:,} elements"
+            elif axis == f"d{axis[1:]}" and axis in case.lead.axes:
                 inner = axis == case.lead.axes[-1]
                 start = f"{n:,} {'elements in a row' if inner else 'rows'}"
             return axis, f"fails from {start} on, passes at {n - 1:,}"

@@ -42,6 +42,7 @@ _DEEPEST: Final = 3
 # What data may be just above by chance, and what most data is below.
 _LEAST_BOUND: Final = 16
 _LARGE: Final = 4096
+_NARROW: Final = 2  # bytes
 # What an access depends on, and what it does not.
 _OF_MEMORY: Final = {"MASK": -0.5, "FLOAT": 0.6}
 # Letters of an expression that are printed.
@@ -111,6 +112,7 @@ class Code:
         kinds: of the names in it, by the values that they had in that call.
         integers: those among these values, of its first run.
         sizes: of the tensors among them.
+        narrow: whether one of these has 16 bits.
     """
 
     function: FunctionType
@@ -122,6 +124,7 @@ class Code:
     kinds: dict[str, str] = field(default_factory=dict)
     integers: dict[str, int] = field(default_factory=dict)
     sizes: set[int] = field(default_factory=set)
+    narrow: bool = False
 
     @property
     def name(self) -> str:
@@ -149,10 +152,12 @@ class Code:
         is_first = not self.kinds
         for name, value in held.items():
             kind = self.kinds.setdefault(name, _kind_of(value))
-            if is_first and kind == "int":
-                self.integers[name] = _integer(value)
+            value = getattr(value, "value", value)  # a constexpr
+            if is_first and isinstance(value, int):
+                self.integers[name] = value
             elif is_first and kind == "tensor":
                 self.sizes |= {*value.shape, math.prod(value.shape)}
+                self.narrow |= value.dtype.itemsize == _NARROW
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -179,7 +184,8 @@ class Edit:
         text: what takes its place.
         cost: how far it is from the original: the least is tried first.
         spot: the part of what is replaced that differs; None for the whole.
-        of_bound: whether it is about a size that the data is above.
+        hinted: whether it is about a size that the data is above, or computes in more
+            bits than data of 16 has.
     """
 
     code: Code
@@ -189,7 +195,7 @@ class Edit:
     text: str
     cost: float
     spot: Any = None
-    of_bound: bool = False
+    hinted: bool = False
 
     @property
     def file(self) -> str:
@@ -561,22 +567,13 @@ def _kind_of(value: Any) -> str:
     return kind.upper() if getattr(value, "shape", ()) else kind
 
 
-def _integer(value: Any) -> int:
-    """Return what an argument of a kernel's holds, 0 where programs differ."""
-    value = getattr(value, "value", value)
-    data = getattr(getattr(value, "handle", None), "data", value)
-    if type(data).__name__ == "ndarray" and data.size == 1:
-        data = data.item()
-    return data if isinstance(data, int) else 0
-
-
 # Which changes there are.
 
 
 def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     """Return the changes of what a traced call has run, the least first.
 
-    Before these are those of a size that the data of the call is above.
+    Before these are those that the call hints at.
 
     Args:
         codes: the functions.
@@ -584,15 +581,13 @@ def edits_of(codes: Iterable[Code], *, of_memory: bool = False) -> list[Edit]:
     """
     made: dict[tuple[int, str], Edit] = {}
     codes = list(codes)
-    functions = frozenset(code.name for code in codes)
-    sizes = frozenset(n for code in codes for n in code.sizes)
     for code in codes:
-        site = _Sites(code, of_memory, functions, sizes)
+        site = _Sites(code, codes, of_memory)
         for edit in site.edits():
             before = made.get((id(edit.node), edit.text))
             if before is None or edit.cost < before.cost:
                 made[id(edit.node), edit.text] = edit
-    return sorted(made.values(), key=lambda e: (not e.of_bound, e.cost))
+    return sorted(made.values(), key=lambda e: (not e.hinted, e.cost))
 
 
 def _text(node: ast.AST) -> str:
@@ -632,15 +627,11 @@ def _inner(node: ast.expr) -> str:
 class _Sites:
     """The changes of one function."""
 
-    def __init__(
-        self,
-        code: Code,
-        of_memory: bool,
-        functions: frozenset[str],
-        sizes: frozenset[int],
-    ) -> None:
-        self._code, self._sizes = code, sizes
-        self._functions = functions
+    def __init__(self, code: Code, codes: Iterable[Code], of_memory: bool) -> None:
+        self._code = code
+        self._functions = {each.name for each in codes}
+        self._sizes = {n for each in codes for n in each.sizes}
+        self._narrow = any(each.narrow for each in codes)
         self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
         self._names: dict[str, list[str]] = {}
@@ -740,15 +731,18 @@ class _Sites:
                 computes = not self._kernel and any(map(_computes, (node, *above)))
                 near = (node, *ast.iter_child_nodes(node))
                 bound = isinstance(node, ast.expr) and any(map(self._is_bound, near))
+                before = _text(node)
                 for text, cost, *spots in self._changes(node, above):
-                    if text and text != _text(node):
+                    if text and text != before:
+                        wider = self._narrow and "float32" in text.replace(before, "")
                         cost += prior
                         if computes:
                             cost = max(cost, _COMPUTING + cost / 10)
                         spot = spots[0] if spots else None
                         yield Edit(
-                            self._code, parent, place, node, text, cost, spot, bound
-                        )
+                            self._code, parent, place, node, text, cost, spot,
+                            bound or wider,
+                        )  # fmt: skip
             for inner, value in ast.iter_fields(node):
                 if self._is_fixed(node, inner, value):
                     continue
@@ -897,15 +891,10 @@ class _Sites:
         if kind == "int" and _called(parent) == "range":
             yield "0", 1.4
         if kind == "int" and isinstance(parent, ast.BinOp | ast.Compare):
-            for shifted in self._shifted(node):
-                yield f"({shifted})", 1.6
+            for sign in "+-":
+                yield f"({text} {sign} 1)", 1.6
         if kind == "tensor" and isinstance(parent, ast.Call | ast.Assign):
             yield f"{text}.contiguous()", 2.0  # it hides what strides are at fault
-
-    def _shifted(self, node: ast.expr) -> Iterator[str]:
-        if self.kind(node) in ("int", "INT", ""):
-            yield f"{_inner(node)} + 1"
-            yield f"{_inner(node)} - 1"
 
     def _calculated(self, node: ast.BinOp) -> Iterator[_Change]:
         left, right = node.left, node.right
@@ -967,15 +956,19 @@ class _Sites:
                 yield f"{self._call(node, args=[_text(left)])} + {_inner(right)}", 1.2
         if own == "exp" and args:
             each = _inner(node.args[-1])
-            top = f"tl.max({each}, 0)" if self._kernel else f"{each}.amax(-1, True)"
+            dim = "dim" if "dim" in self.named("int") else "-1"
+            top = f"{each}.amax({dim}, True)"
+            top = f"tl.max({each}, 0)" if self._kernel else top
             yield self._call(node, args=[f"{each} - {top}"]), 2.1
         for at in range(len(args) - 1):
             if self._alike(node.args[at], node.args[at + 1]):
                 swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]
                 yield self._call(node, args=swapped), 1.5, node.args[at]
-        if not self._kernel:
-            return
         words = {k.arg or "": _text(k.value) for k in node.keywords}
+        if not self._kernel:
+            if own in ("var", "std", "var_mean") and "unbiased" not in words:
+                yield self._call(node, words={**words, "unbiased": "False"}), 2.1
+            return
         if name in ("tl.load", "tl.store"):
             yield from self._masked(node, name, words)
         if name in ("tl.maximum", "tl.minimum") and "propagate_nan" not in words:
@@ -1038,6 +1031,7 @@ class _Sites:
         kind, text = self.kind(node), _inner(node)
         whole = isinstance(parent, ast.Return | ast.Assign)
         if not self._kernel and whole and isinstance(node, ast.Call | ast.BinOp):
+            yield f"{text}.sqrt()", 2.2
             for name in self.named("int"):  # a factor that is missing
                 yield f"{text} / {name}", 2.2
                 yield f"{text} * {name}", 2.2

@@ -9,7 +9,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
@@ -43,7 +43,7 @@ MOST_PASSING: Final = 12
 _SLOWER: Final = 4.0
 _LEAST_SECONDS: Final = 0.5
 # Nothing is tried where there is time for fewer changes.
-_LEAST_TRIED: Final = 10
+_LEAST_TRIED: Final = 4
 # Nothing is certain from here on: what is missing may be added at several lines.
 _ADDING: Final = 2.0
 # Nor where fewer cases fail: much may mend these by chance.
@@ -161,18 +161,9 @@ class _Cases:
         left: a hash of what the last call left, "" where that is not known.
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        classes: Collection[str],
-        *,
-        deep: bool,
-        limits: bool,
-    ) -> None:
-        self._limits = limits
+    def __init__(self, evaluator: Evaluator, *, deep: bool, limits: bool) -> None:
         self._evaluator = evaluator
-        self._classes = classes
-        self._deep = deep
+        self._deep, self._limits = deep, limits
         self._posed: dict[int, Any] = {}
         # How a case is judged, the cheapest first, and how long that took.
         self._steps: dict[int, list[tuple[_Judging, float]]] = {}
@@ -229,7 +220,7 @@ class _Cases:
         bits = (as_integers(output).numpy() for output in base.outputs.values())
         self.left = sha256(b"".join(each.tobytes() for each in bits)).hexdigest()
         evidence = replace(evidence, runs={Probe.BASE: base})
-        _, failure = judge(evidence, self._classes)
+        _, failure = judge(evidence, self._evaluator.setting.classes)
         if failure is not None:
             return False, failure
         judged = base.comparable or evidence.acceptance is None
@@ -262,10 +253,8 @@ class Locating:
         self._evaluator = evaluator
         self._signature = signature
         self._root = root
-        self._cases = _Cases(
-            evaluator, evaluator.setting.classes, deep=signature.kind in LATER,
-            limits=self.limits,
-        )  # fmt: skip
+        deep = signature.kind in LATER
+        self._cases = _Cases(evaluator, deep=deep, limits=self.limits)
         self._failing: list[Case] = []
         self._passing: list[Case] = []
         self._failure: Failure | None = None
@@ -289,19 +278,18 @@ class Locating:
         self.why = self._opened(cases[0])
         if self.why:
             return None
-        with traced(self.codes):
-            outcome, self._failure = self._cases.first(cases[0])
-            if outcome is not False:
-                self.why = "it does not show on the CPU, in Triton's interpreter"
-                return None
-            self._failing = [cases[0]]
-            began = time.monotonic()
-            sorting = began + _SORTING * (deadline - began)
-            rest = self._rest = iter(cases[1:])
-            for case in rest:
-                self._sort(case)
-                if self._is_full() or time.monotonic() >= sorting:
-                    break
+        outcome, self._failure = self._cases.first(cases[0])
+        if outcome is not False:
+            self.why = "it does not show on the CPU, in Triton's interpreter"
+            return None
+        self._failing = [cases[0]]
+        began = time.monotonic()
+        sorting = began + _SORTING * (deadline - began)
+        self._rest = iter(cases[1:])
+        for case in self._rest:
+            self._sort(case)
+            if self._is_full() or time.monotonic() >= sorting:
+                break
         began = time.monotonic()
         self._cases.passes(cases[0])
         each = time.monotonic() - began
@@ -310,7 +298,7 @@ class Locating:
             return None
         changes = self._changes(of_memory=self._signature.kind in OF_MEMORY)
         self._try(changes, deadline)
-        self._separate(rest, deadline)
+        self._separate(deadline)
         line = self._named()
         if line is None and not self.complete:
             self.why = f"time ended after {self.tried:,} of {len(changes):,} changes"
@@ -319,7 +307,10 @@ class Locating:
     def _opened(self, minimum: Case) -> str:
         """Look at which functions run; return why none can be changed, or ""."""
         kernel = self._evaluator.kernel.function
+        self._cases.called(minimum)  # what is accepted of it is known from now on
         self.codes = codes_of(kernel, lambda: self._cases.called(minimum))
+        with traced(self.codes):
+            self._cases.called(minimum)
         held = getattr(kernel, "__globals__", {}).values()
         if any(isinstance(each, CudaSource) for each in held):
             return "of kernels in CUDA C++ no line is looked for"
@@ -338,6 +329,7 @@ class Locating:
         Args:
             deadline: `time.monotonic()` at which to stop.
         """
+        self._cases.until = deadline
         fixes = [edit for edit in self.fixes if isinstance(edit, Edit)]
         left = {edit: "" for edit in fixes if not edit.is_of_check}
         known, held = [*self._failing, *self._passing], 0
@@ -367,7 +359,8 @@ class Locating:
             worse = edit.cost > least.setdefault(alike, edit.cost) + _FORM
             other = made.get(alike)
             if other is None or not (worse or len(after) >= len(other.after)):
-                line = self._line(edit, f"{edit.words}, it passes", certain=False)
+                evidence = f"{edit.words}, it passes"
+                line = self._line(edit.file, edit.line, evidence, edit.column)
                 made[alike] = Draft(line, edit.code.file, before, after)
         return tuple(made.values())
 
@@ -425,10 +418,10 @@ class Locating:
         self._cases.cut_short = False
         return fails and all(map(passes, self._passing[:1]))
 
-    def _separate(self, cases: Iterator[Case], deadline: float) -> None:
+    def _separate(self, deadline: float) -> None:
         """Leave out what further cases refute, where several lines would do."""
         while len({edit.line for edit in self.fixes}) > 1:
-            case = next(cases, None)
+            case = next(self._rest, None)
             if case is None or time.monotonic() >= deadline:
                 return
             self._used.append(case)
@@ -447,14 +440,15 @@ class Locating:
             sure = self.complete and best.cost < _ADDING and fail >= _LEAST_FAILING
             # Of what torch functions lack few rules know.
             sure = sure and any(code.jit for code in self.codes) == bool(self.codes)
-            return self._line(best, evidence, certain=alone and sure)
+            where = best.file, best.line, evidence, best.column
+            return self._line(*where, certain=alone and sure)
         if (seen := self._accessed() or self._modifying()) is not None:
             return seen
         if not self.nearly or self.nearly[0][0] < _NEARLY:
             return None
         best = self.nearly[0][1]
         evidence = f"{best.words}, the smallest case passes, but not every other one"
-        return self._line(best, evidence, certain=False)
+        return self._line(best.file, best.line, evidence, best.column)
 
     def _accessed(self) -> Line | None:
         """Return the line of a stray access, where no change of one mends it."""
@@ -464,7 +458,7 @@ class Locating:
             for access in failure.accesses:
                 file, _, number = access.line.rpartition(":")
                 if file and Path(file).name == Path(code.file).name:
-                    return self._at(code.file, int(number), failure.message)
+                    return self._line(code.file, int(number), failure.message)
         return None
 
     def _modifying(self) -> Line | None:
@@ -476,7 +470,8 @@ class Locating:
         last: dict[FrameType, int] = {}
 
         def look(frame: FrameType, event: str) -> None:
-            if event == "call" and not given:
+            # Autograd gives the gradient to a function of this name.
+            if event == "call" and not (given and frame.f_code.co_name != "backward"):
                 tensors = [x for x in frame.f_locals.values() if isinstance(x, Tensor)]
                 given.extend((x, x.detach().clone()) for x in tensors)
             kept = all(identical(x.detach(), was) for x, was in given)
@@ -489,15 +484,18 @@ class Locating:
         if not found:
             return None
         words = f"after this line an argument is changed: {self._failure.message}"
-        return self._at(*found[0], words)
+        return self._line(*found[0], words)
 
-    def _at(self, file: str, line: int, evidence: str) -> Line:
+    def _line(
+        self,
+        file: str,
+        line: int,
+        evidence: str,
+        column: int | None = None,
+        *,
+        certain: bool = False,
+    ) -> Line:
         source = linecache.getline(file, line).rstrip()
-        column = len(source) - len(source.lstrip())
-        return Line(relative(file, self._root), line, False, evidence, column, source)
-
-    def _line(self, edit: Change, evidence: str, *, certain: bool) -> Line:
-        file = edit.file
-        source = linecache.getline(file, edit.line).rstrip()
-        place = relative(file, self._root)
-        return Line(place, edit.line, certain, evidence, edit.column, source)
+        if column is None:
+            column = len(source) - len(source.lstrip())
+        return Line(relative(file, self._root), line, certain, evidence, column, source)

@@ -13,16 +13,17 @@ from typing import Any, Final
 import torch
 
 from kfuzz.contracts.suite import select_classes
-from kfuzz.core.budget import Burst, Depth, SizeBudget
+from kfuzz.core.budget import Burst, Depth, Scale, SizeBudget
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind, Signature
 from kfuzz.evaluation.diagnosis import Builder
+from kfuzz.evaluation.drawing import batches_of, drawn, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, observe, setting_of
 from kfuzz.evaluation.prefilter import Prefilter
 from kfuzz.execution.calls.compiling import Watchdog, watch, watch_compilations
 from kfuzz.execution.device import simulated
-from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.device.backends import Batches, backend_of
 from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, stay_corrected
@@ -80,6 +81,31 @@ class Worker:
     def screen(self, burst: Burst) -> Reply:
         """Prefilter a batch."""
         return {"screened": self._prefilter.screen(burst)}
+
+    def generate(
+        self,
+        *,
+        budget: SizeBudget,
+        without: frozenset[str],
+        scale: Scale,
+        batches: tuple[Batches, int] | None = None,
+        **how: Any,
+    ) -> Reply:
+        """Draw cases, or batches of them, as `drawn` does.
+
+        Args:
+            budget: limits on their sizes.
+            without: declared data types that are not drawn.
+            scale: which sizes are searched.
+            batches: for batches, what `batches_of` takes.
+            how: as of `drawn`.
+        """
+        kernel = self._need().kernel
+        strategy = strategy_of(kernel, budget, without=without, scale=scale)
+        assert strategy is not None
+        if batches is not None:
+            return {"drawn": drawn(batches_of(kernel, strategy, *batches), **how)}
+        return {"drawn": drawn(strategy, **how)}
 
     def pin(self, case: Case) -> Reply:
         """Make all values of a case explicit."""

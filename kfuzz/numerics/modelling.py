@@ -16,11 +16,11 @@ from kfuzz.numerics.acceptance import (
     product_classes, reshaped, terms_classes, undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import (
-    EXP_ARGUMENT, U64, Accumulation, can_overflow, code, finite_or_zero, fits_exactly,
+    EXP_ARGUMENT, U64, Accumulation, code, finite_or_zero,
     gamma, growth, not_a_number, overflow_in_some_order, plainly_finite, sum_error,
     zero,
 )
-from kfuzz.numerics.formats import FORMATS, INTEGERS, lowest_bit_exponent, round_to
+from kfuzz.numerics.formats import FORMATS, INTEGERS, round_to
 from kfuzz.numerics.models import (
     ordering, quantization, recurrence, sampling, scaled,
 )
@@ -29,7 +29,7 @@ from kfuzz.numerics.models.dots import (
     convolved, dots, Dots, merged, rounded_before, widened,
 )
 from kfuzz.numerics.models.functions import (
-    DIVISION_ERROR, activated, at_the_limit, doubling_overflows, elementwise, exp,
+    activated, at_the_limit, doubling_overflows, elementwise, exp,
     gated, gelu, gelu_tanh, gelu_tanh_argument, limit_classes, log, sigmoid,
     sigmoid_by_tanh, silu, silu_by_tanh, tanh, tanh_by_exp,
 )

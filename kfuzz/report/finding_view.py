@@ -109,6 +109,8 @@ def _memory(access: Access) -> str:
             text = (
                 f"element at offset {access.offset} of {name}, which is uninitialized"
             )
+        case "hint":
+            text = f"untrue, such as of {access.offset}" if access.offset else "untrue"
         case "race":
             other = "another program"
             if access.other is not None:
@@ -122,7 +124,7 @@ def _memory(access: Access) -> str:
             if access.argument:
                 side = "before the start" if access.offset < 0 else "past the end"
                 text += f", {away} {side} of {name}"
-    if access.count > 1:
+    if access.count > 1 and access.where != "hint":
         text += f" ({access.count} elements in all)"
     return text
 

@@ -15,8 +15,8 @@ from typing import Final
 import torch
 
 from kfuzz.core.recipe import config_of
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.evaluation.calling import keywords_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.execution.values.fills import logical_values
 from tests.benchmarks.peers.asking import Kfuzz, Peers
 from tests.benchmarks.peers.faults import entries

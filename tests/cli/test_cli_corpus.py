@@ -94,6 +94,17 @@ def test_operators_and_what_they_promise(
     out = capsys.readouterr().out
     assert "  call            softmax(x, *, dim)\n" in out
     assert "  C-CMP-03  correct at every declared shape" in out
+    # 0.13303… of the reference, and the float32 numbers beside what is accepted.
+    _, low, high = map(float, re.findall(r"(?:= |from |to )(0\.\d+)", out))
+    _, below, above = re.findall(r"(there )(0\.\d+) and less, (0\.\d+) and more", out)[
+        0
+    ]
+    assert float(below) < low < high < float(above) < low * (1 + 1e-5)
+    assert main(["contracts", "show", "elu"]) == 0
+    assert (
+        "  any        elu_by_exp     The same with exp(x) - 1"
+        in capsys.readouterr().out
+    )
     assert main(["contracts", "show", "softmax", "--format", "json"]) == 0
     [shown] = strict_json.loads(capsys.readouterr().out)["operators"]
     assert "C-CMP-03" in shown["contracts"]

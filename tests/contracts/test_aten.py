@@ -17,7 +17,7 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.values.fills import logical_values
 

@@ -24,7 +24,7 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
 from kfuzz.engine.scripts import script
-from kfuzz.engine.search.case_drawing import strategy_of
+from kfuzz.evaluation.drawing import strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics import elementwise
 from kfuzz.numerics.acceptance import Acceptance, Problem, around, between

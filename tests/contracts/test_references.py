@@ -549,6 +549,19 @@ def test_a_nan_of_the_references_own_making_is_not_decided() -> None:
     assert misses(strict.operator, plain, a=a, b=b, w=w) == [True, False, True]
 
 
+@pytest.mark.parametrize("w", [0.001, 0.3, 0.5, 0.999])
+def test_either_form_of_lerp_is_accepted(w: float) -> None:
+    def lerp(a: Tensor, b: Tensor, w: float) -> Tensor:
+        return torch.lerp(a, b, w)
+
+    a = torch.randn(1 << 12, generator=torch.Generator().manual_seed(3))
+    for b in (a * 1e-4, -a, a * (1 + 1e-6), a * 1e4):
+        for y in (lerp(a, b, w), a + w * (b - a), (1 - w) * a + w * b):
+            kfuzz.assert_conforms(y, lerp, a, b, w)
+    with pytest.raises(AssertionError, match="K-VAL-01"):
+        kfuzz.assert_conforms(y * (1 + 1e-5), lerp, a, b, w)
+
+
 def test_a_loop_over_time_writes_no_more_than_it_says() -> None:
     def scan(x: Tensor) -> Tensor:
         y, h = torch.empty_like(x), torch.zeros_like(x[0])

@@ -163,6 +163,192 @@ def test_known_faults_pass_and_old_ones_are_named(program: Project) -> None:
     assert "known:1: 'kernels.py:11' suppresses nothing" in done.stderr
 
 
+SEARCHED = """
+import torch
+
+import kernels
+
+
+def main():
+    for n in (64, 100, 37):
+        kernels.add(torch.randn(n, device="cuda"), torch.randn(n, device="cuda"))
+
+
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_becomes_a_binding_that_is_searched_around(program: Project) -> None:
+    program.write("program.py", SEARCHED)
+    kernels = KERNELS.replace("a + b, mask", "3 * a + b, mask")  # no operator's
+    program.write("kernels.py", kernels)
+    done = program.kfuzz("sanitize", "--bindings", "found.py", "program.py")
+    assert done.returncode == 1, done.stderr
+    assert "kernels.add: no operator agrees (3 calls)" in done.stdout
+    assert "found.py: 1 bound, 0 for a person to name" in done.stdout
+    text = (program.folder / "found.py").read_text()
+    assert "_add, load of y at kernels.py:11 (K-MEM-01)" in text
+    assert "sizes=(37, 64, 100)" in text
+    run = program.kfuzz("run", "found.py", "--max-cases", "30", "--seed", "1")
+    assert run.returncode == 1, run.stderr
+    assert "FAIL add: out-of-bounds read of y" in run.stdout
+    assert "fails where N0 is no multiple of 64" in run.stdout
+    program.write("kernels.py", kernels.replace("y + i)", "y + i, mask=i < n)"))
+    mended = program.kfuzz("run", "found.py", "--max-cases", "30", "--seed", "1")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+
+
+HINTS = """
+import sys
+
+import torch
+import triton
+import triton.language as tl
+from triton.language import multiple_of
+
+
+@triton.jit
+def _wrapped(x, o, n, m, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    i = tl.max_contiguous(tl.multiple_of(i, B), B)
+    j = tl.max_contiguous(multiple_of(i % m, B), B)
+    tl.assume(m >= 64)
+    tl.store(o + i, tl.load(x + j, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def _tile(x, o, s, M: tl.constexpr, N: tl.constexpr):
+    p = x + tl.arange(0, M)[:, None] * s + tl.arange(0, N)[None, :]
+    p = tl.multiple_of(p, [16, 16])
+    tl.store(o + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :], tl.load(p))
+
+
+@triton.jit
+def _ranked(x, o, B: tl.constexpr):  # a GPU aligns its allocations to 512 bytes
+    p = x + tl.program_id(0) * B + tl.arange(0, B)
+    p = tl.max_contiguous(tl.multiple_of(p, 256), B)
+    tl.store(o + tl.program_id(0) * B + tl.arange(0, B), tl.load(p))
+
+
+@triton.jit
+def _far(x, o, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o + i, tl.load(x + i * 8388608))
+
+
+x = torch.randn(256, device="cuda")
+o = torch.empty_like(x)
+for size in (64, 72, 100, 256):  # of some the host's are not
+    _ranked[(1,)](torch.ones(size), torch.empty(64), B=64)
+true = [(m, s) for m, s in ((64, 16), (128, 24))]
+for m, s in true if len(sys.argv) == 1 else [(100, 20), (40, 24)]:
+    _wrapped[(4,)](x, o, 256, m, B=64)
+    tile = torch.randn(16, s, device="cuda", dtype=torch.float16)
+    _tile[(1,)](tile, torch.empty(16, 16), s, 16, 16)
+if len(sys.argv) > 1:
+    far = torch.zeros((1 << 31) + (1 << 30), dtype=torch.int8)
+    _far[(1,)](far, torch.zeros(512, dtype=torch.int8), B=512)
+"""
+
+
+@pytest.mark.slow
+def test_untrue_hints_and_overflows_are_named_and_true_ones_are_not(
+    program: Project,
+) -> None:
+    program.write("program.py", HINTS)
+    good = program.kfuzz("sanitize", "program.py")
+    assert good.returncode == 0, good.stdout
+    assert "0 faults in 8 launches of 3 kernels" in good.stdout
+    done = program.kfuzz("sanitize", "program.py", "wrong")
+    assert done.returncode == 1, done.stderr
+    assert "tl.max_contiguous(64) at program.py:14, program (1, 0, 0)" in done.stdout
+    assert "tl.multiple_of(64) at program.py:14" in done.stdout
+    assert "tl.assume at program.py:15, program (0, 0, 0): untrue" in done.stdout
+    assert "tl.multiple_of(16, 16) at program.py:22" in done.stdout
+    assert "where an offset of 32 bits overflows" in done.stdout
+    assert "5 faults in 9 launches of 4 kernels" in done.stdout
+
+
+COMPILED = """
+import torch
+
+
+@torch.compile
+def scaled(x, w):
+    return torch.nn.functional.softmax(x * 2 + w, -1).sum(0)
+
+
+@torch.compile
+def asks(x):
+    assert torch.cuda.is_available()
+    return x + 1
+
+
+x = torch.randn(8, 33, device="cuda")
+wanted = torch.nn.functional.softmax(x * 3, -1).sum(0)
+torch.testing.assert_close(scaled(x, x), wanted)
+layer = torch.nn.Sequential(torch.nn.Linear(33, 16), torch.nn.GELU())
+torch.compile(layer, mode="max-autotune")(x).square().sum().backward()
+gradient, layer[0].weight.grad = layer[0].weight.grad, None
+layer(x).square().sum().backward()
+torch.testing.assert_close(gradient, layer[0].weight.grad)
+torch.testing.assert_close(asks(x), x + 1)
+"""
+
+
+@pytest.mark.slow
+def test_what_torch_compiles_is_interpreted_and_what_it_cannot_is_counted(
+    program: Project,
+) -> None:
+    program.write("program.py", COMPILED)
+    done = program.kfuzz("sanitize", "--format", "json", "program.py")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    names = [k["kernel"].partition("::")[2] for k in made["kernels"]]
+    assert any("softmax" in name for name in names)
+    assert any("gelu_backward" in name for name in names)
+    (left,) = made["not_interpreted"]
+    assert left["kernel"] == "program.py::torch.compile(asks)"
+    assert left["why"].startswith("AssertionError")
+
+
+VALUED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _soft(x, y, n, B: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, B)
+    inside = tl.arange(0, B) < n
+    v = tl.load(x + at, mask=inside, other=0.0 if B == 8 else float("-inf"))
+    v = tl.exp(v - tl.max(v, 0))
+    tl.store(y + at, v / tl.sum(v, 0), mask=inside)
+
+
+def softmax(x):
+    y, n = torch.empty_like(x), x.shape[-1]
+    _soft[(x.numel() // n,)](x, y, n, triton.next_power_of_2(n))
+    return y
+"""
+
+
+@pytest.mark.slow
+def test_results_are_held_to_the_operator_that_is_recognised(program: Project) -> None:
+    program.write("soft.py", VALUED)
+    call = "soft.softmax(torch.randn(3, {}, device='cuda'))\n"
+    head = "import torch\nimport soft\ntorch.manual_seed(0)\n"
+    program.write("program.py", head + "".join(map(call.format, (4, 20, 33, 7, 16))))
+    assert program.kfuzz("sanitize", "program.py").returncode == 0
+    done = program.kfuzz("sanitize", "--values", "--bindings", "f.py", "program.py")
+    assert done.returncode == 1, done.stderr
+    assert "softmax: softmax: y[" in done.stdout
+    assert "1 launch, least: x=float32[3, 7]" in done.stdout
+    assert "@kfuzz.kernel(ops.softmax" in (program.folder / "f.py").read_text()
+
+
 @pytest.mark.slow
 def test_processes_below_are_followed_and_what_cannot_run_is_counted(
     program: Project,

@@ -171,3 +171,14 @@ def test_one_size_of_which_smaller_ones_fail_is_no_threshold() -> None:
     first = Case({"x": pinned([1.0] * 64, N=64)})
     told = explained(case, kernel, failing=[first])
     assert not any(line.startswith("fails from") for line in told.lines)
+
+
+def test_a_number_of_elements_may_decide_whatever_their_dimensions() -> None:
+    case = Case({"x": pinned([1.0] * 200, M=1, N=200)})
+    kernel = of_sizes(lambda n: n["M"] * n["N"] >= 200)
+    first = Case({"x": pinned([1.0] * 240, M=4, N=60)})
+    told = explained(case, kernel, failing=[first])
+    assert told.lines[0] == "fails from 200 elements on, passes at 199"
+    first = Case({"x": pinned([1.0] * 180, M=3, N=60)})
+    told = explained(case, kernel, failing=[first])
+    assert not any(line.startswith("fails from") for line in told.lines)

@@ -46,7 +46,8 @@ def edit_of(text: str, node_text: str, made: str) -> Edit:
         for n in ast.walk(tree)
         if isinstance(n, ast.expr) and ast.get_source_segment(text, n) == node_text
     )
-    code = Code(edit_of, None, definition, "kernel.py")  # type: ignore[arg-type]
+    module = ast.Module([definition], [])
+    code = Code(edit_of, None, definition, module, "kernel.py")  # type: ignore[arg-type]
     return Edit(code, tree, ("body", 0), node, made, 1.0)
 
 

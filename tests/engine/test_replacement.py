@@ -88,6 +88,13 @@ def test_whatever_ends_a_child_of_a_device_has_it_replaced(end: Exception) -> No
     assert not zoo.living
 
 
+def test_a_child_that_ends_while_it_draws_is_replaced_once() -> None:
+    zoo = Zoo([WELL, DIED], [WELL, {"drawn": [CASE]}])
+    assert runner_of(zoo, "cpu").generate() == [CASE]
+    with pytest.raises(HarnessError, match="no case can be drawn"):
+        runner_of(Zoo([WELL, DIED], [WELL, DIED]), "cpu").generate()
+
+
 def test_a_device_that_no_fresh_child_can_use_ends_the_run() -> None:
     zoo = Zoo([SICK], [SICK])
     with pytest.raises(BackendError) as caught:

@@ -13,18 +13,17 @@ from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.event import KernelFinished
 from kfuzz.core.recipe import Case, Fill, TensorSpec
-from kfuzz.engine.search.case_drawing import (
+from kfuzz.engine.search.round import (
     BYTES_EACH,
     SHORTEST_ROUND,
     above,
     due,
     quantum,
-    search_round,
     size_classes,
-    strategy_of,
 )
 from kfuzz.engine.workers.children import Children
 from kfuzz.engine.workers.jobs import SHARING
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.device.backends import GPU
 from tests.contracts.test_operator_domains import kernel_of

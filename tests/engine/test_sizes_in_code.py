@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfuzz.engine.search.case_drawing import sizes_in_code
+from kfuzz.evaluation.drawing import sizes_in_code
 from kfuzz.targets.load import load_all
 from tests.helpers.in_process import drawn
 
@@ -65,7 +65,7 @@ def test_constants_defaults_globals_and_configurations_are_named(file: Path) -> 
 def test_bodies_are_read_where_the_interpreter_runs_them(file: Path) -> None:
     text = f"""
 from pathlib import Path
-from kfuzz.engine.search.case_drawing import sizes_in_code
+from kfuzz.evaluation.drawing import sizes_in_code
 from kfuzz.targets.load import load_all
 [loaded] = load_all(({str(file)!r},), root=Path({str(file.parent)!r}))
 print(2999 in sizes_in_code(loaded.kernel))

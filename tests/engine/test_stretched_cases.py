@@ -8,7 +8,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from tests.contracts.test_operator_domains import kernel_of
 from tests.helpers.budgets import SIZE_BUDGETS
 

@@ -22,7 +22,7 @@ from kfuzz.contracts.witnesses.planted import unstable
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Failure
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.report.finding_view import view
 from kfuzz.report.tables import Shown

@@ -21,7 +21,7 @@ from kfuzz.core.budget import Burst, Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import NOWHERE, Case, Edge, Fill, Plant, TensorSpec
 from kfuzz.core.verdict import Verdict
-from kfuzz.engine.search.case_drawing import groups_of, strategy_of
+from kfuzz.evaluation.drawing import groups_of, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import ALWAYS_ON, Prefilter, member_case
 from kfuzz.strategies.cases import bursts

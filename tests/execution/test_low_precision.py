@@ -391,3 +391,44 @@ def test_where_nobody_else_uses_triton_it_stays_corrected(
     with watch():
         assert dict(vars(builder)) == corrected
     assert dict(vars(builder)) == before
+
+
+@triton.jit
+def scaled_product(a, scale, b, out, FORMAT: tl.constexpr):
+    i, j = tl.arange(0, 32), tl.arange(0, 64)
+    x = tl.load(a + i[:, None] * 64 + j[None, :])
+    s = tl.load(scale + i[:, None] * 2 + tl.arange(0, 2)[None, :])
+    y = tl.load(b + j[:, None] * 32 + i[None, :])
+    product = tl.dot_scaled(x, s, FORMAT, y, None, "bf16")
+    tl.store(out + i[:, None] * 32 + i[None, :], product)
+
+
+@pytest.mark.skipif(RELEASE < (3, 9), reason="reads bits itself")
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)]
+)
+def test_scaled_products_of_eight_bits(name: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(32, 64, generator=generator).to(dtype)
+    b = torch.randn(64, 32, generator=generator).to(torch.bfloat16)
+    scale = torch.randint(120, 130, (32, 2), generator=generator, dtype=torch.uint8)
+    out = torch.empty(32, 32)
+    seen = watched(scaled_product, a, scale, b, out, FORMAT=name)
+    assert seen.unreliable == ""
+    factor = (scale.double() - 127).exp2().repeat_interleave(32, 1)
+    wanted = (a.double() * factor) @ b.double()
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-4)
+
+
+@triton.jit
+def parity(x, out, N: tl.constexpr):
+    bits = tl.load(x + tl.arange(0, N)) > 0
+    tl.store(out, tl.sum(bits, dtype=tl.int1).to(tl.int32))
+
+
+def test_a_sum_of_one_bit_has_one_bit() -> None:
+    for ones in (1, 2, 3):
+        x, out = torch.zeros(8), torch.empty((), dtype=torch.int32)
+        x[:ones] = 1
+        watched(parity, x, out, N=8)
+        assert int(out) == ones % 2

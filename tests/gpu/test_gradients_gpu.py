@@ -8,7 +8,7 @@ from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.features.lab.grade.calibrating import passes_functional
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -12,7 +12,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict, output_of
-from kfuzz.engine.search.case_drawing import groups_of, search_round, strategy_of
+from kfuzz.evaluation.drawing import groups_of, search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.prefilter import Prefilter, member_case
 

@@ -11,7 +11,7 @@ from kfuzz.core.finding import Finding, Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.confirm import process
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 

@@ -4,7 +4,7 @@ from hypothesis import Phase, given, seed, settings
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.case_drawing import strategy_of
+from kfuzz.evaluation.drawing import strategy_of
 from tests.helpers.budgets import SIZE_BUDGETS
 
 

@@ -1,5 +1,7 @@
 """Findings come the gravest first, and say what input they need."""
 
+from dataclasses import replace
+
 import pytest
 
 from kfuzz.core.finding import Explanation, Finding, Severity
@@ -68,3 +70,22 @@ def test_the_title_says_what_numbers_it_needs(one: Finding, needs: str) -> None:
     head = finding_lines(view(Shown("k.py::softmax", one, "", True)))[0]
     assert needs in head
     assert ("needs" in head) == bool(needs)
+
+
+@pytest.mark.parametrize(
+    ("contract", "near", "severity"),
+    [
+        ("K-VAL-01", True, Severity.LIMIT),
+        ("C-CMP-01", True, Severity.LIMIT),
+        ("C-PRC-01", True, Severity.PRECISION),
+        ("C-CMP-03", True, Severity.WRONG_VALUE),
+        ("K-VAL-01", False, Severity.WRONG_VALUE),
+    ],
+)
+def test_what_another_form_may_give_is_the_least_and_says_how_far_it_is(
+    contract: str, near: bool, severity: Severity
+) -> None:
+    plain = made(contract, Kind.VALUE)
+    one = replace(plain, failure=replace(plain.failure, ratio=1.5, near=near))
+    assert one.severity is severity
+    assert ("1.5 x tolerance" in one.summary) is (severity is Severity.LIMIT)

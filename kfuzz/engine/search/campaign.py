@@ -3,14 +3,12 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
-
-from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import ATTRIBUTION
@@ -36,17 +34,6 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.case_drawing import (
-    QUANTUM_SECONDS,
-    SizeClass,
-    above,
-    due,
-    quantum,
-    round_seed,
-    search_round,
-    size_classes,
-    strategy_of,
-)
 from kfuzz.engine.search.found import (
     AFTER_SECONDS,
     UNLIMITED_SECONDS,
@@ -69,10 +56,17 @@ from kfuzz.engine.search.preconditions import (
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import (
+    DRAWING,
+    QUANTUM_SECONDS,
     UNFENCED,
     KernelSearch,
     Round,
+    SizeClass,
+    above,
+    due,
     prefilter_round,
+    quantum,
+    size_classes,
 )
 from kfuzz.engine.search.schedule import (
     LIVE_CHILDREN,
@@ -87,6 +81,7 @@ from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, streamed
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of, runs_on
+from kfuzz.evaluation.drawing import round_seed, strategy_of
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.wire import free_memory
 from kfuzz.store.corpus import Corpus
@@ -166,7 +161,7 @@ class Campaign:
     """A search of kernels that are loaded, on a backend that is up.
 
     What judges a candidate is one with hooks of its own: `budget_of`, `shares_time`,
-    `opening`, `strategy`, `count_findings`, `search_end`, `first_until`,
+    `opening`, `draws`, `count_findings`, `search_end`, `first_until`,
     `reducing_seconds`, `after` and `process`.
     """
 
@@ -390,19 +385,23 @@ class Campaign:
         """Judge what comes before anything is drawn: nothing, here."""
         yield from ()
 
-    def strategy(
-        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
-    ) -> SearchStrategy[Case] | None:
-        """Return what the cases of a kernel are drawn from; None if nothing is left.
+    def draws(
+        self, kernel: KernelSearch, budget: SizeBudget, without: frozenset[str]
+    ) -> Callable[..., Sequence[Any]] | None:
+        """Return what draws cases of a kernel, or batches; None if nothing is left.
+
+        Its child does, so that no worker waits for another one's.
 
         Args:
             kernel: the kernel.
             budget: limits on their sizes.
             without: declared dtypes that are not to be drawn.
         """
-        return strategy_of(
-            kernel.loaded.kernel, budget, without=without, scale=self.config.scale
-        )
+        if without.issuperset(kernel.loaded.kernel.declaration.dtypes):
+            return None
+        scale = self.config.scale
+        generate = kernel.runner.generate
+        return partial(generate, budget=budget, without=without, scale=scale)
 
     def _expired(self, kernel: KernelSearch) -> bool:
         """Whether a worker's runner waits for nothing more."""
@@ -486,10 +485,10 @@ class Campaign:
         kernel.quiet = any(Kind.CRASH in symptom for symptom in kernel.symptoms)
         # A large case that was too large says nothing of its dtype.
         quick = self.config.scale is Scale.USUAL
-        useless = kernel.record.useless_dtypes if quick else ()
+        useless = kernel.record.useless_dtypes if quick else frozenset[str]()
         size = due(kernel.sizes)
-        strategy = self.strategy(kernel, size.budget, useless)
-        if strategy is None:
+        draw = self.draws(kernel, size.budget, useless)
+        if draw is None:
             kernel.end()
             return
         cases = size.cases if limit is None else min(size.cases, limit - before)
@@ -508,22 +507,32 @@ class Campaign:
         kernel.number = next(kernel.numbers)
         number = round_seed(self.config.seed, kernel.name, kernel.number)
         if guided := self.guided.get(kernel.node_id):
+            strategy = strategy_of(
+                kernel.loaded.kernel, size.budget, without=useless,
+                scale=self.config.scale,
+            )  # fmt: skip
             guided.search(this_round, strategy, cases=cases, seed_value=number)
         else:
-            search_round(
-                strategy, this_round.judge, cases=cases, seed_value=number,
-                ends=lambda: this_round.over or time.monotonic() >= began + drawing,
-                simplest=not size.rounds or drawing == math.inf,
-            )  # fmt: skip
+            seconds = DRAWING * drawing
+            with this_round.guarded():
+                for case in draw(
+                    cases=cases, seed_value=number, seconds=seconds,
+                    simplest=not size.rounds or drawing == math.inf,
+                ):  # fmt: skip
+                    if this_round.over or time.monotonic() >= began + drawing:
+                        break
+                    this_round.judge(case)
             if time.monotonic() >= began + drawing:
                 cut_at = this_round.cases
             # Tall ones are too slow in batches, and larger ones too large.
             few = replace(size.budget, tall=0)
             quick = quick and few.elements <= kernel.budget.elements
-            strategy = self.strategy(kernel, few, useless) if quick else None
-            if strategy is not None and not this_round.over:
+            draw = self.draws(kernel, few, useless) if quick else None
+            if draw is not None and not this_round.over:
                 end = time.monotonic() + drawing
-                prefilter_round(kernel, this_round, strategy, self.config, end=end)
+                draw = partial(draw, seconds=seconds)
+                with this_round.guarded():
+                    prefilter_round(kernel, this_round, draw, self.config, end=end)
         kernel.runner.beyond = False
         size.count(time.monotonic() - began, cut_at=cut_at)
         if self.config.also_compile and this_round.found is None:

@@ -20,10 +20,10 @@ from kfuzz.core.verdict import ATTRIBUTED, FAILING
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.confirm import is_by_chance
 from kfuzz.engine.replay import locate as load_kernel
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.workers.jobs import Stopped, streamed
 from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.locating import Located
 from kfuzz.execution.device.backends import BACKENDS
 from kfuzz.store.corpus import Corpus, Stored

@@ -20,7 +20,6 @@ from kfuzz.core.finding import Target
 from kfuzz.core.recipe import CONTIGUOUS, NOWHERE, Case
 from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Kind
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import PROCESSORS_EACH, SHARING, processors
 from kfuzz.engine.workers.zygotes import Backend
@@ -31,6 +30,7 @@ from kfuzz.evaluation.bindings import (
     is_brought,
 )
 from kfuzz.evaluation.calling import broken, defined
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.execution.device.backends import DeviceBackend
 from kfuzz.execution.memory import fences as pages
 from kfuzz.execution.processes.wire import free_memory

@@ -25,8 +25,8 @@ from kfuzz.core.verdict import (
     Verdict,
     output_of,
 )
-from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.workers.runner import lost_memory
+from kfuzz.evaluation.drawing import BOUNDS
 
 # What a kernel declines: which aspect of the cases it raised on may be why.
 

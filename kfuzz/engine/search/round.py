@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from hypothesis.strategies import SearchStrategy
-
 from kfuzz.core.budget import MEMBERS, Burst, Depth, Screened, SizeBudget, Suspect
-from kfuzz.core.errors import HarnessError, KfuzzError
+from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
@@ -30,22 +27,16 @@ from kfuzz.core.verdict import (
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS
 from kfuzz.engine.reduce import nearer
-from kfuzz.engine.search.case_drawing import (
-    SizeClass,
-    groups_of,
-    round_seed,
-    search_round,
-)
 from kfuzz.engine.search.record import DIAGNOSABLE, Record
 from kfuzz.engine.workers.children import CompilesLong
 from kfuzz.engine.workers.jobs import Halt, Stopped
 from kfuzz.engine.workers.runner import ENDS_CHILD, Runner, attributed, is_fault
 from kfuzz.engine.workers.zygotes import runs_on
+from kfuzz.evaluation.drawing import BOUNDS, round_seed
 from kfuzz.evaluation.prefilter import declined, member_case
 from kfuzz.execution.calls.batches import UNCHECKED
 from kfuzz.execution.device.backends import Batches
 from kfuzz.execution.processes.wire import VARIABLE as MEMORY
-from kfuzz.strategies.cases import bursts
 from kfuzz.targets.load import LoadedKernel
 
 WATCHED: Final = 400
@@ -65,6 +56,110 @@ _OFFSETS: Final = 'offsets="int32" (offsets="int64" makes it a contract)'
 # many times what calls took before.
 _LONG_SECONDS: Final = 5.0
 _LONG_FACTOR: Final = 10.0
+
+
+# Which sizes a kernel's next round draws: classes share a kernel's time equally.
+#
+# What a case of some size costs is known once it has run, and one slow call says
+# nothing of the next. So nothing is estimated: the class that has had the least time
+# draws next, and what takes too long is cut short where it happens.
+
+# The first round of a class is short, so that a gross fault shows in a second; later
+# ones are longer, but none than this. Those for which
+# there is little time are shorter: Hypothesis begins each with the simplest case, and
+# one of ten cases and more with a tenth of nearly simplest ones.
+FIRST_ROUND: Final = 25
+LONGEST_ROUND: Final = 200
+SHORTEST_ROUND: Final = 9
+# Where time is limited a round draws for so much of what is left to the kernel: half
+# of that cases, half batches.
+QUANTUM: Final = 1 / 8
+QUANTUM_SECONDS: Final = (0.2, 2.0)
+"""The least and the most."""
+DRAWING: Final = 1 / 4
+"""The part of these seconds that drawing itself may take."""
+
+
+@dataclass
+class SizeClass:
+    """The cases of up to a number of elements.
+
+    Attributes:
+        budget: limits of their sizes.
+        cases: how many its next round draws.
+        rounds: given to it.
+        seconds: that these took.
+    """
+
+    budget: SizeBudget
+    cases: int = FIRST_ROUND
+    rounds: int = 0
+    seconds: float = 0.0
+
+    def count(self, seconds: float, *, cut_at: int | None) -> None:
+        """Count a round.
+
+        Args:
+            seconds: that it took.
+            cut_at: for how many cases there was time; None where that was enough.
+        """
+        self.rounds += 1
+        self.seconds += seconds
+        if cut_at is None:
+            self.cases = min(2 * self.cases, LONGEST_ROUND)
+        else:
+            self.cases = max(cut_at, SHORTEST_ROUND)
+
+
+def size_classes(
+    budget: SizeBudget, is_possible: Callable[[SizeBudget], object]
+) -> list[SizeClass]:
+    """Return the classes within a budget, the one of all sizes first.
+
+    Args:
+        budget: of the kernel.
+        is_possible: raises `BindingError` where no case is within a budget.
+    """
+    made = [SizeClass(budget)]
+    for bound in reversed(BOUNDS):
+        if bound < budget.elements:
+            smaller = replace(budget, elements=bound)
+            try:
+                is_possible(smaller)
+            except BindingError:
+                break
+            made.append(SizeClass(smaller))
+    return made
+
+
+BYTES_EACH: Final = 1 << 10
+"""Memory for each element of the largest tensor: twice what judging took at most."""
+
+
+def above(budget: SizeBudget, largest: SizeBudget, free: int) -> list[SizeClass]:
+    """Return the class of larger sizes than a budget has, none if memory lacks.
+
+    Args:
+        budget: of the kernel.
+        largest: what the backend has time for.
+        free: bytes on the device that one worker may take.
+    """
+    elements = min(free // BYTES_EACH, largest.elements)
+    if elements <= budget.elements:
+        return []
+    power = 1 << (elements.bit_length() - 1)
+    return [SizeClass(replace(largest, elements=power))]
+
+
+def due(classes: Sequence[SizeClass]) -> SizeClass:
+    """Return the class that has had the least time."""
+    return min(classes, key=lambda each: each.seconds)
+
+
+def quantum(left: float) -> float:
+    """Return the seconds for which a round draws, of those left to its kernel."""
+    least, most = QUANTUM_SECONDS
+    return min(max(QUANTUM * left, least), most)
 
 
 @dataclass
@@ -537,18 +632,6 @@ _FATAL: Final = ENDS_CHILD | {Kind.READ_OUTSIDE}
 GIVEN_UP: Final = 2
 
 
-def items_of(case: Case, batches: Batches, most: int) -> int:
-    """Return how many items a batch of a structure has; it depends on nothing else.
-
-    Args:
-        case: the structure.
-        batches: how the backend batches cases.
-        most: limit set by the user.
-    """
-    room = batches.elements // max(case.elements, 1)
-    return max(min(most, MEMBERS, room), 1)
-
-
 def share_of(
     kernel: KernelSearch, batches: Batches, limit: int | None
 ) -> tuple[int, int]:
@@ -572,7 +655,7 @@ def share_of(
 def prefilter_round(
     kernel: KernelSearch,
     this_round: Round,
-    strategy: SearchStrategy[Case],
+    draw: Callable[..., Sequence[Burst]],
     config: RunConfig,
     *,
     end: float,
@@ -582,9 +665,9 @@ def prefilter_round(
     Args:
         kernel: the kernel.
         this_round: its round so far; takes what is found.
-        strategy: of the kernel's cases.
+        draw: returns batches of the kernel's cases.
         config: of the run.
-        end: `time.monotonic()` after which none is drawn.
+        end: `time.monotonic()` after which none is submitted.
     """
     batches = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).limits.batches
     if batches is None:
@@ -593,15 +676,15 @@ def prefilter_round(
     if not count or config.burst == 1 or kernel.unfiltered >= GIVEN_UP:
         return
     made = BatchRound(kernel, this_round, most=most, end=end)
-    items = partial(items_of, batches=batches, most=config.burst)
-    groups = groups_of(kernel.loaded.kernel)
-    number = round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES)
-    search_round(
-        bursts(strategy, groups, members=items), made.take,
-        cases=count, seed_value=number,
-        ends=lambda: made.is_over() or time.monotonic() >= end,
+    for batch in draw(
+        cases=count,
+        seed_value=round_seed(config.seed, kernel.name, kernel.number, Purpose.BATCHES),
         simplest=not kernel.rounds or end == math.inf,
-    )  # fmt: skip
+        batches=(batches, config.burst),
+    ):
+        if made.is_over() or time.monotonic() >= end:
+            break
+        made.take(batch)
     made.collect()
     done = made.items > 0 or kernel.given_up
     kernel.unfiltered = 0 if done else kernel.unfiltered + 1

@@ -15,10 +15,10 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.errors import KfuzzError, class_name, message_of
 from kfuzz.core.event import KernelFinished, KernelProof, Notice
 from kfuzz.core.verdict import Tried
-from kfuzz.engine.search.case_drawing import BOUNDS
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS, runs_on
+from kfuzz.evaluation.drawing import BOUNDS
 from kfuzz.targets.load import LoadedKernel
 
 

@@ -696,6 +696,32 @@ class Runner:
         return made
 
     @_survived
+    def generate(self, /, **how: Any) -> list[Any]:
+        """Return drawn cases or batches of the kernel.
+
+        Args:
+            how: as of `kfuzz.evaluation.worker.Worker.generate`.
+
+        Raises:
+            BindingError: if the declaration leaves none.
+            HarnessError: if drawing raises, or ends a fresh child, too.
+        """
+        for last in (False, True):
+            peer = self._send({"do": "generate", **how})
+            try:
+                drawn: list[Any] = self._reply(peer, OPEN_SECONDS)["drawn"]
+                return drawn
+            except ChildRaised as raised:
+                what = f"no case can be drawn: {raised.type}: {raised.message}"
+                raise HarnessError(what) from raised
+            except (ChildDied, ChildTimeout) as fault:
+                # What ran before in the child may have done it.
+                self.children.replace(peer)
+                if last:
+                    raise HarnessError(f"no case can be drawn: {fault}") from fault
+        raise AssertionError
+
+    @_survived
     def observe(self, case: Case, times: int = 1) -> Observed:
         """Return what equal calls on a case give, unjudged.
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, wraps
 from types import SimpleNamespace
 from typing import Any, Final
@@ -237,18 +237,78 @@ def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **options: Any) -> Any:
         if model is None:
             return lambda later: compile(later, **options)
-        made = real(model, **options)
-        if isinstance(model, torch.nn.Module):
-            return made
+        is_module = isinstance(model, torch.nn.Module)
+        if (failed := _failed) is None:
+            made = real(model, **options)
+            return made if is_module else _within(_absent, made)
+        kept = {n: v for n, v in options.items() if n in ("fullgraph", "dynamic")}
+        made = real(model, **kept)
+        inner = _within(_compiling_triton, made.forward if is_module else made)
 
-        @wraps(made)
+        @wraps(inner)
         def called(*arguments: Any, **named: Any) -> Any:
-            with _absent():
-                return made(*arguments, **named)
+            try:
+                return inner(*arguments, **named)
+            except Exception as error:
+                failed(model, error)
+                return model(*arguments, **named)
 
-        return called
+        if is_module:
+            made.forward = called
+        return made if is_module else called
 
     return compile
+
+
+def _within(
+    around: Callable[[], AbstractContextManager[None]], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with around():
+            return function(*arguments, **named)
+
+    return called
+
+
+# Told of what cannot be compiled to Triton kernels; None where torch compiles for the
+# host.
+_failed: Callable[[Any, Exception], None] | None = None
+
+
+def compile_to_triton(failed: Callable[[Any, Exception], None]) -> None:
+    """Have `torch.compile` of the GPU make Triton kernels, which are interpreted.
+
+    Args:
+        failed: called with what cannot be compiled so, and why: it runs as it is.
+    """
+    global _failed
+    _failed = failed
+
+
+@contextmanager
+def _compiling_triton() -> Iterator[None]:
+    from torch._functorch import config as functorch
+    from torch._inductor import config
+    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from triton.runtime.driver import driver
+    from triton.runtime.interpreter import InterpretedFunction
+
+    disable: Any = torch._dynamo.disable  # launches of a user's own are not traced
+    with (
+        _absent(),
+        config.patch(
+            cpu_backend="triton", compile_threads=1, force_disable_caches=True
+        ),
+        functorch.patch(force_non_lazy_backward_lowering=True),
+        Patches() as patches,
+    ):
+        patches.set(driver, "_active", _driver())
+        patches.set(triton_helpers, "set_driver_to_cpu", lambda: None)
+        patches.set(CachingAutotuner, "precompile", lambda *_, **__: None)
+        patches.set(InterpretedFunction, "run", disable(InterpretedFunction.run))
+        yield
 
 
 class _OnHost(TorchFunctionMode):
@@ -272,6 +332,8 @@ class _OnHost(TorchFunctionMode):
             return args[0]
         if _is_cuda(kwargs.get("device")):
             kwargs["device"] = _HOST
+        if kwargs.get("pin_memory"):  # the host alone has none
+            kwargs["pin_memory"] = False
         if func in _PRODUCTS and (wide := kwargs.pop("out_dtype", None)) is not None:
             # Sums of products in a wider format, which the host's kernels lack.
             args = tuple(x.to(wide) if isinstance(x, Tensor) else x for x in args)

@@ -14,6 +14,7 @@ import numpy as np
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.interpreter.memory import ORIGIN, Current, untrue
 from kfuzz.execution.interpreter.programs import array
 
 
@@ -268,29 +269,33 @@ class _Recorder:
 # enclosing function are the same to it. Here they are replaced for the launch where a
 # function that runs in it names them.
 
+MEANT: Final = "_kfuzz_meant"
+"""Name in the interpreter of what tells what an object of Triton's stands for."""
 _STUBS: Final = "triton.language.extra.libdevice"
 _DEVICE: Final = "triton.language.extra.cuda.libdevice"
 _PACKAGE: Final = "triton.language.extra."
 # Modules whose functions no launch replaces.
 _EXTRA: Final = (_STUBS, _DEVICE, "triton.language.extra.cuda")
+_HINTS: Final = ("multiple_of", "max_contiguous", "max_constancy")
 # What the interpreter replaces besides builtins.
 _REPLACED: Final = (
-    "range", "static_range", "static_assert", "static_print", "multiple_of",
-    "max_contiguous", "max_constancy", "reduce", "associative_scan",
+    "range", "static_range", "static_assert", "static_print", "reduce",
+    "associative_scan", *_HINTS,
 )  # fmt: skip
 _MOST: Final = {False: 1 << 31, True: 1 << 63}
 _ABSENT: Final = object()
 
 
-def install(module: Any, patches: Patches) -> None:
+def install(module: Any, current: Current, patches: Patches) -> None:
     """Have launches see all names until the patches are undone.
 
     Args:
         module: `triton.runtime.interpreter`, with kfuzz's other patches in place,
             and no launch running.
+        current: returns the check of the call that runs, if any.
         patches: takes what is replaced.
     """
-    names = _Names(module)
+    names = _Names(module, current)
     options = module.interpreter_builder.options
     if not options.debug:  # what checks sums for overflow is computed for nothing
         kept = replace(options, sanitize_overflow=False)
@@ -300,6 +305,7 @@ def install(module: Any, patches: Patches) -> None:
     for owner, name, value in list(names.replaced()):
         patches.set(owner, name, value)
     patches.set(module, "_patch_lang", names.patch_lang)
+    patches.set(module, MEANT, names.meant)
     patches.set(module.InterpretedFunction, "rewrite", names.rewriting())
     for owner, name in (
         (module.ReduceOps, "generic_reduce"), (module.ScanOps, "generic_scan"),
@@ -314,8 +320,8 @@ class _Names:
     device function; here that is done once for all of them.
     """
 
-    def __init__(self, module: Any) -> None:
-        self._module, self._tl = module, module.tl
+    def __init__(self, module: Any, current: Current) -> None:
+        self._module, self._tl, self._current = module, module.tl, current
         self._frontend = _Frontend(module)
         self._rewrite = module.InterpretedFunction.rewrite
         # What a launch replaces in Triton's modules, by its id: where it is.
@@ -342,10 +348,33 @@ class _Names:
         places = dict.fromkeys((owner, name) for owner, name, _ in scope._changes)
         made = [(owner, name, vars(owner)[name]) for owner, name in places]
         scope.restore()
-        yield from made
+        for owner, name, value in made:
+            yield owner, name, self._hint(name, value) if name in _HINTS else value
         yield self._tl, "range", self._loop
         # Triton 3.6 makes an index of an array, which NumPy 2.4 refuses.
         yield self._tl.tensor, "__index__", number
+
+    def _hint(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hint to the compiler that is checked where hints are."""
+
+        def hint(input: Any, values: Any) -> Any:
+            made, check = original(input, values), self._current()
+            if check is not None and check.hints and isinstance(input, self._tl.tensor):
+                given = values if isinstance(values, list | tuple) else [values]
+                numbers = [number(v) for v in given]
+                kind, x, step = input.handle.dtype, input.handle.data, 1
+                if kind.is_ptr():  # a GPU's allocations are aligned, the host's less
+                    home = check.regions.home(input.handle.attr.get(ORIGIN))
+                    if home is None:
+                        return made
+                    step = max(kind.element_ty.primitive_bitwidth // 8, 1)
+                    x = x - np.uint64(home.low)
+                if (found := untrue(name, x, numbers, step)).size:
+                    text = ", ".join(map(str, numbers))
+                    check.promised(f"tl.{name}({text})", found)
+            return made
+
+        return hint
 
     def patch_lang(self, fn: Any) -> Any:
         """Replace what a function sees, if that is still to do in this launch.
@@ -372,6 +401,7 @@ class _Names:
 
         def rewrite(function: Any) -> Any:
             made = self._rewrite(function)
+            made.__annotations__ = function.fn.__annotations__  # a decorator's, too
             if function.fn.__closure__:
                 self._enclosed[made.__code__] = _enclosed(function.fn)
             return made
@@ -396,7 +426,7 @@ class _Names:
         sees, loaded = fn.__globals__, (sys.modules.get(name) for name in _EXTRA)
         extra = [vars(home) for home in loaded if home is not None]
         for name, value in (self._enclosed.get(code) or _enclosed(fn)).items():
-            self._put(sees, name, self._meant(value, value))
+            self._put(sees, name, self.meant(value))
         for name in code.co_names:
             for home in extra:
                 member = home.get(name)
@@ -404,7 +434,7 @@ class _Names:
                     self._put(home, name, self._device_function(name, member))
             value = sees.get(name)
             if value is not None:
-                self._put(sees, name, self._meant(value, value))
+                self._put(sees, name, self.meant(value))
             elif name == "range":
                 self._put(sees, name, self._loop)
 
@@ -414,15 +444,15 @@ class _Names:
             self._replaced.append((names, name, before))
             names[name] = value
 
-    def _meant(self, value: Any, otherwise: Any) -> Any:
+    def meant(self, value: Any) -> Any:
         """Return what an object of Triton's stands for in a launch."""
         if isinstance(value, FunctionType):
             if value.__module__.startswith(_PACKAGE):
                 return self._device_function(value.__name__, value)
         elif not isinstance(value, type):
-            return otherwise
+            return value
         home, name = self._known.get(id(value), (None, ""))
-        return otherwise if home is None else getattr(home, name)
+        return value if home is None else getattr(home, name)
 
     def _device_function(self, name: str, member: Any) -> Any:
         """Return a function of libdevice or `tl.extra` that can be called here."""

@@ -47,6 +47,8 @@ _NEEDED: Final = {
     "_interpreter": ("load", "store", "atomic_cas"),
     "_ir": ("ATOMIC_OP", "ROUNDING_MODE"),
 }  # fmt: skip
+# Of an operand of a scaled product, absent up to some release.
+_SCALED: Final = "_mxfp_value_handle_to_float32"
 _MINIMA: Final = frozenset({np.minimum, np.fmin})
 _EXTREMES: Final = _MINIMA | {np.maximum, np.fmax}
 
@@ -73,7 +75,16 @@ def install(module: Any, flag: Flag, patches: Patches) -> None:
     """
     builder = module.InterpreterBuilder
     operations = _Operations(module, flag)
-    for name in (*_NEEDED["InterpreterBuilder"], "create_dot_scaled"):
+    others = ["create_dot_scaled"]
+    if (wide := getattr(module, _SCALED, None)) is not None:
+        others = []  # it reads bits, and is right otherwise
+        patches.set(
+            module, _SCALED,
+            lambda handle: (
+                widen(handle.data) if name_of(handle.data) else wide(handle)
+            ),
+        )  # fmt: skip
+    for name in (*_NEEDED["InterpreterBuilder"], *others):
         if (original := getattr(builder, name, None)) is not None:
             patches.set(builder, name, _for(getattr(operations, name), original))
     # Up to some release np.maximum stood for both; PTX drops NaN in the first pair.
@@ -322,6 +333,11 @@ def tree_reductions_install(
 
     def total(self: Any, value: Any) -> Any:
         name = checked(value.handle.data, "sum")
+        if value.handle.data.dtype == np.bool_:  # a number of one bit
+            bits = np.bitwise_xor.reduce(
+                value.handle.data, axis=self.axis, keepdims=self.keep_dims
+            )
+            return self.to_tensor(bits, value.dtype)
         if not name:
             return original_sum(self, value)
         data = widen(value.handle.data)

@@ -27,7 +27,7 @@ from kfuzz.core.finding import relative
 from kfuzz.core.recipe import TensorSpec
 from kfuzz.core.verdict import Access
 from kfuzz.execution.calls.patches import Patches
-from kfuzz.execution.interpreter.programs import elementwise, shaped
+from kfuzz.execution.interpreter.programs import Programs, elementwise, shaped
 from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
@@ -38,6 +38,7 @@ from kfuzz.execution.memory.poison import Poison, poison_word
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+_TURN: Final = 1 << 32
 _FAR_BYTES: Final = 1 << 20
 """Beyond this a stray address of unknown origin is called nobody's neighbour."""
 
@@ -345,8 +346,10 @@ class AddressCheck:
     Args:
         reach: what the launches may touch.
         outdated: whether loads that race with a store get what was there before it.
+        hints: whether what a kernel promises its compiler is checked, too.
 
     Attributes:
+        hints: the same.
         atomic: whether what is carried out now is part of an atomic operation.
         origin: address that the pointers in use were computed from, if known.
         casts: whether an integer became a pointer in this launch.
@@ -354,8 +357,10 @@ class AddressCheck:
         regions: what the launch may touch.
     """
 
-    def __init__(self, reach: Reach, *, outdated: bool = False) -> None:
-        self._outdated = outdated
+    def __init__(
+        self, reach: Reach, *, outdated: bool = False, hints: bool = False
+    ) -> None:
+        self._outdated, self.hints = outdated, hints
         self.atomic = self.volatile = False
         self.origin: int | None = None
         self.casts = False
@@ -380,6 +385,15 @@ class AddressCheck:
         self._races, self._order = RaceLog(programs, history=self._outdated), []
         self._programs = programs
         self.casts, self.origin, self.atomic = False, None, False
+
+    def promised(self, hint: str, untrue: Array) -> None:
+        """Record that a hint is not true of some values."""
+        key = _line(), hint, "", "hint", ""
+        program = self._order[-1] if self._order else None
+        value = int(untrue.flat[0])
+        first = Access(hint, "", "", "hint", 0, value, 0, program, line=key[0])
+        known = self._entries.get(key, first)
+        self._entries[key] = replace(known, count=known.count + untrue.size)
 
     def program(self, index: Program) -> None:
         """Begin a program of the launch."""
@@ -605,6 +619,10 @@ class AddressCheck:
             nearest = int(distances.argmin())
             distance = int(distances[nearest])
             offset = int(offsets[nearest]) // region.itemsize
+            turn = _TURN * region.itemsize * (1 if where == "before" else -1)
+            turned = offsets + turn
+            if ((turned >= 0) & (turned < region.high - region.low)).any():
+                memory += ", where an offset of 32 bits overflows"
         program, other, by, at = self._order[-1] if self._order else None, None, "", ""
         if race is not None:
             program, other = self._order[race.program], self._order[race.other]
@@ -642,7 +660,7 @@ def _bytes(values: Array, size: int) -> NDArray[np.uint8]:
 
 Current = Callable[[], AddressCheck | None]
 
-_ORIGIN: Final = "kfuzz.origin"  # the argument that a pointer was computed from
+ORIGIN: Final = "kfuzz.origin"  # the argument that a pointer was computed from
 
 # Operations whose result points into the memory that their operand points into.
 _CARRIERS: Final = (
@@ -690,6 +708,11 @@ def install(module: Any, current: Current, patches: Patches) -> None:
         lambda original: lambda self, modifier, eviction: (
             reread if str(modifier).lower().endswith("cv") else None
         ),
+    )  # fmt: skip
+    wrap(builder, ("create_assume",), partial(_assumed, current))
+    wrap(
+        getattr(module, "TensorDescHandle", None), ("validate",),
+        partial(_validated, current),
     )  # fmt: skip
     wrap(
         builder, ("create_descriptor_store",),
@@ -746,7 +769,7 @@ def _bits(original: Any, int1: Any) -> Any:
 def _origin(operands: tuple[Any, ...], handle: Any) -> Any:
     for operand in operands:  # mostly no pointers: their attributes are empty
         if isinstance(operand, handle) and operand.attr:
-            found = operand.attr.get(_ORIGIN)
+            found = operand.attr.get(ORIGIN)
             if found is not None:
                 return found
     return None
@@ -758,7 +781,7 @@ def _carrier(original: Any, handle: Any) -> Any:
     def operation(builder: Any, *operands: Any, **named: Any) -> Any:
         made = original(builder, *operands, **named)
         if (found := _origin(operands, handle)) is not None:
-            made.attr[_ORIGIN] = found
+            made.attr[ORIGIN] = found
         return made
 
     return operation
@@ -800,6 +823,63 @@ def _operation(
     return operation
 
 
+def untrue(name: str, values: Any, numbers: Sequence[int], step: int) -> Indices:
+    """Return the values of which a hint to the compiler is not true.
+
+    Args:
+        name: "multiple_of", "max_contiguous" or "max_constancy".
+        values: of a block, or of each program's.
+        numbers: what is promised along each dimension.
+        step: from one value of a run to the next.
+    """
+    every: Array = values.data if isinstance(values, Programs) else values
+    x = every.astype(np.int64)
+    wrong = np.full(x.shape, name == "multiple_of")
+    for axis, number in enumerate(numbers, x.ndim - len(numbers)):
+        later = (*(slice(None),) * axis, slice(1, None))
+        goes_on = np.diff(x, axis=axis) == (0 if name == "max_constancy" else step)
+        if name == "multiple_of":  # of the first of each run
+            wrong[later] &= ~goes_on
+        elif x.shape[axis] > 1:
+            inside = np.arange(1, x.shape[axis]) % number != 0
+            others = (1,) * (x.ndim - axis - 1)
+            wrong[later] |= ~goes_on & inside.reshape(-1, *others)
+    if name == "multiple_of":
+        wrong &= np.logical_or.reduce([x % number != 0 for number in numbers])
+    found: Indices = x[wrong]
+    return found
+
+
+def _assumed(current: Current, original: Any) -> Any:
+    """Record a false assumption where hints are checked."""
+
+    def create_assume(builder: Any, condition: Any) -> Any:
+        check = current()
+        if check is None or not check.hints:
+            return original(builder, condition)
+        if not condition:
+            check.promised("tl.assume", np.zeros(1, np.int64))
+        return None
+
+    return create_assume
+
+
+def _validated(current: Current, original: Any) -> Any:
+    """Record a descriptor that no GPU takes where hints are checked."""
+
+    def validate(descriptor: Any) -> Any:
+        try:
+            return original(descriptor)
+        except AssertionError as error:
+            check = current()
+            if check is not None and check.hints:
+                text = f"tl.make_tensor_descriptor, whose {error},"
+                check.promised(text, np.zeros(1, np.int64))
+            raise
+
+    return validate
+
+
 def _materialized(flags: Callable[[Any], Any], original: Any) -> Any:
     """Hand the origin of a block pointer or descriptor on to its pointers.
 
@@ -808,9 +888,9 @@ def _materialized(flags: Callable[[Any], Any], original: Any) -> Any:
 
     def materialize_pointers(block: Any, *operands: Any) -> Any:
         pointers, mask = original(block, *operands)
-        found = block.base.attr.get(_ORIGIN)
+        found = block.base.attr.get(ORIGIN)
         if found is not None:
-            pointers.attr[_ORIGIN] = found
+            pointers.attr[ORIGIN] = found
         return pointers, flags(mask) if hasattr(mask, "astype") else mask
 
     return materialize_pointers
@@ -841,7 +921,7 @@ def _converted(original: Any, handle: Any) -> Any:
         if hasattr(argument, "data_ptr"):
             held = getattr(made, "handle", None)
             if isinstance(held, handle):
-                held.attr[_ORIGIN] = int(held.data[0])
+                held.attr[ORIGIN] = int(held.data[0])
         return made
 
     return converted

@@ -178,6 +178,10 @@ class Programs(NDArrayOperatorsMixin):
         """Return whether any of any program is true: code that asks goes by element."""
         return bool(self.data.any())
 
+    def all(self) -> bool:
+        """Return whether all of every program are true."""
+        return bool(self.data.all())
+
     def sum(self, axis: Any = None) -> Any:
         """Return sums along an axis."""
         return np.sum(self, axis=axis)

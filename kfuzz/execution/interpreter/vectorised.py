@@ -59,15 +59,17 @@ class Session:
         atomic: whether what is carried out now is part of an atomic operation.
         origin: as of `AddressCheck`.
         volatile, casts: likewise; not used.
+        regions: what the launch may touch.
+        hints: whether what a kernel promises its compiler is checked, too.
     """
 
     def __init__(
         self, regions: Regions, programs: int, gets_on: Callable[[], None]
     ) -> None:
         self._gets_on = gets_on
-        self.atomic = self.volatile = self.casts = False
+        self.atomic = self.volatile = self.casts = self.hints = False
         self.origin: int | None = None
-        self._regions = regions
+        self.regions = regions
         each = regions.all
         if any(a.high > b.low for a, b in pairwise(each)):
             raise NotVectorised("arguments overlap")
@@ -100,6 +102,10 @@ class Session:
         if not place[0]:
             while self._written:
                 self._written.popitem()[1]()
+
+    def promised(self, hint: str, untrue: Any) -> None:
+        """Leave an untrue hint to whoever records it."""
+        raise NotVectorised(f"{hint} is untrue")
 
     def polled(self, ptrs: Any, result: Any) -> None:
         """Do nothing: what waits for another program loads more than it may."""
@@ -197,19 +203,19 @@ class Session:
         if not ptrs.size or not (whole or mask.any()):
             return []
         first = int(ptrs.flat[0 if whole else int(mask.argmax())])
-        home = self._regions.home(self.origin)
-        region = home or self._regions.covering(first, first + size)
+        home = self.regions.home(self.origin)
+        region = home or self.regions.covering(first, first + size)
         if region is not None:
             lanes = None if whole else mask
             offsets = _offsets(region, ptrs, lanes)
             if offsets.view(np.uint64).max() <= region.high - region.low - size:
                 return [(region, lanes, _counted(offsets, size))]
-        numbers = self._regions.numbers(ptrs, size, home)
+        numbers = self.regions.numbers(ptrs, size, home)
         if (mask & (numbers < 0)).any():
             raise NotVectorised("an access outside of the arguments")
         found = []
         for number in np.unique(numbers[mask]):
-            region, lanes = self._regions.all[number], mask & (numbers == number)
+            region, lanes = self.regions.all[number], mask & (numbers == number)
             offsets = _offsets(region, ptrs, lanes)
             found.append((region, lanes, _counted(offsets, size)))
         return found

@@ -127,7 +127,7 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         def held(name: str, value: Any) -> Any:
             kind = kinds[name]
             if _CONSTANT in kind or name in executor.constexprs:
-                return value
+                return getattr(module, language.MEANT)(value)
             if isinstance(value, int | float) and kind in numeric:
                 return _scalar(module, value, kind)
             return module._implicit_cvt(value)
@@ -273,6 +273,7 @@ class Launches:
         if check is not None:
             regions = check.regions
         session = vectorised.Session(regions, math.prod(self.grid), self._gets_on)
+        session.hints = check is not None and check.hints
         self.check = cast(AddressCheck, session)  # it stands for one
         return session
 
@@ -475,7 +476,7 @@ def _hook(module: Any, patches: Patches) -> None:
     install(module, patches)
     memory.install(module, lambda: _current.check, patches)
     vectorised.install(module, lambda: _current.following, patches)
-    language.install(module, patches)
+    language.install(module, lambda: _current.check, patches)
 
 
 # What a child's first case would import or compute, had before it is forked.

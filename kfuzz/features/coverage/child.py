@@ -29,7 +29,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import Depth
 from kfuzz.core.codec import encode
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
+from kfuzz.evaluation.drawing import fuzz_target, strategy_of
 from kfuzz.evaluation.worker import Reply, Worker
 
 # Changing the bytes that cases are drawn from.

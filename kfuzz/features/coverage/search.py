@@ -22,11 +22,11 @@ from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.case_drawing import round_seed, search_round
 from kfuzz.engine.search.round import KernelSearch, Round, is_diagnosed
 from kfuzz.engine.workers.children import Children, Served
 from kfuzz.engine.workers.runner import SUSPECT_FACTOR, SUSPECT_SECONDS
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
+from kfuzz.evaluation.drawing import round_seed, search_round
 from kfuzz.execution.processes.child import Child
 from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
 from kfuzz.features.coverage.child import FRESH_BYTES

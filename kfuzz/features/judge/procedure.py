@@ -34,6 +34,7 @@ from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, is_hang
 from kfuzz.engine.workers.zygotes import Backend
+from kfuzz.evaluation.drawing import drawn, strategy_of
 from kfuzz.evaluation.locating import Overdue, limited
 from kfuzz.evaluation.probes.calls import is_due
 from kfuzz.execution.device.backends import BACKENDS, DeviceBackend, resolve
@@ -73,7 +74,7 @@ from kfuzz.targets.load import LoadedKernel, Source
 from kfuzz.targets.own_code import imports_none
 
 if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
+    pass
 
 # Elements of arguments and weights up to which several children are built at once.
 _SIDE_BY_SIDE: Final = 1 << 26
@@ -418,17 +419,22 @@ class Search(Campaign):
         """Return False: a fresh process costs more than any size that is searched."""
         return False
 
-    def strategy(
-        self, kernel: KernelSearch, budget: SizeBudget, without: Collection[str]
-    ) -> "SearchStrategy[Case] | None":
-        """Return what cases are drawn from, with the file's own values among them."""
-        made = super().strategy(kernel, replace(budget, tall=0), without)
+    def draws(
+        self, kernel: KernelSearch, budget: SizeBudget, without: frozenset[str]
+    ) -> Callable[..., Sequence[Any]] | None:
+        """Return what draws cases, with the file's own values among them.
+
+        It draws in this process: no candidate's child does.
+        """
+        small = replace(budget, tall=0)
+        made = strategy_of(kernel.loaded.kernel, small, without=without)
         if made is None:
             return None
         made = made.filter(self._is_near)
         made = made.map(finite_of) if self._not_numbers else made
         made = made.map(self._reference.adapted)
-        return made.map(self._reference.resized) if self._only_there else made
+        made = made.map(self._reference.resized) if self._only_there else made
+        return partial(drawn, made)
 
     def opening(self, kernel: KernelSearch) -> Iterator[Event]:
         """Judge the benchmarked shape: the file's own values first, then others."""

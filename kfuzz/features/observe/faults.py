@@ -65,6 +65,8 @@ class Fault:
         caller: "file.py:12", where it was launched.
         test: pytest's id of the test that launched it; "" outside one.
         launches: how many launches show it.
+        wrong: how a result misses the bound of its operator; "" for other faults, whose
+            `access` says all.
     """
 
     kernel: Kernel
@@ -73,12 +75,36 @@ class Fault:
     caller: str
     test: str
     launches: int = 1
+    wrong: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What launches that show the same place have in common."""
         a = self.access
-        return self.kernel, a.line, a.access, a.argument, a.where, a.other_line
+        return self.kernel, a.line, a.access, a.where, a.other_line
+
+    @property
+    def kind(self) -> tuple[str, Kind]:
+        """The contract that is broken, and how."""
+        if self.wrong:
+            return self.wrong.rpartition("(")[2].rstrip(")"), Kind.VALUE
+        is_load = self.access.access == "load"
+        outside = Kind.READ_OUTSIDE if is_load else Kind.WRITE_OUTSIDE
+        return _CONTRACTS.get(self.access.where, ("K-MEM-01", outside))
+
+    @property
+    def message(self) -> str:
+        """What happens, as a sentence."""
+        return self.wrong or access_words(self.access)
+
+    @property
+    def words(self) -> str:
+        """The place in a few words, the same for all launches."""
+        access = self.access
+        of = f" of {access.argument}" if access.argument else ""
+        return (
+            f"{self.kernel.name}, {access.access}{of} at {access.line} ({self.kind[0]})"
+        )
 
     @property
     def size(self) -> int:
@@ -128,6 +154,7 @@ def read(folder: Path) -> tuple[Seen, int]:
 
 
 _CONTRACTS: Final = {
+    "hint": ("K-MEM-01", Kind.READ_OUTSIDE),  # what compilers do by it
     "race": ("C-ORD-02", Kind.RACE),
     "unwritten": ("K-MEM-02", Kind.UNWRITTEN),
 }
@@ -141,7 +168,7 @@ def lines(
     for fault in faults:
         reason = known.get(fault.access.line)
         state = "" if reason is None else f" (suppressed: {one_line(reason)})"
-        yield f"{fault.kernel.name}: {access_words(fault.access)}{state}"
+        yield f"{fault.kernel.name}: {fault.message}{state}"
         arguments = ", ".join(f"{n}={a}" for n, a in fault.arguments.items())
         yield f"    {_launches(fault.launches)}, least: {arguments}"
         yield f"    launched at {fault.caller or 'an unknown place'}"
@@ -182,12 +209,12 @@ def document(
         "faults": [
             {
                 "kernel": node_id(f.kernel),
-                "contract": _kind(f)[0],
+                "contract": f.kind[0],
                 "line": f.access.line,
                 "access": f.access.access,
                 "where": f.access.where,
                 "argument": f.access.argument,
-                "message": access_words(f.access),
+                "message": f.message,
                 "launches": f.launches,
                 "arguments": {n: str(a) for n, a in f.arguments.items()},
                 "caller": f.caller,
@@ -209,12 +236,6 @@ def document(
 def node_id(kernel: Kernel) -> str:
     """Return the name of a kernel in reports."""
     return f"{relative(kernel.file, project_root())}::{kernel.name}"
-
-
-def _kind(fault: Fault) -> tuple[str, Kind]:
-    """Return the contract that a fault breaks, and how."""
-    outside = Kind.READ_OUTSIDE if fault.access.access == "load" else Kind.WRITE_OUTSIDE
-    return _CONTRACTS.get(fault.access.where, ("K-MEM-01", outside))
 
 
 def events(
@@ -260,15 +281,15 @@ def events(
 
 def _finding(fault: Fault, reason: str | None) -> Finding:
     """Return a fault as a finding."""
-    contract, kind = _kind(fault)
-    access, words = fault.access, access_words(fault.access)
+    contract, kind = fault.kind
+    access, words = fault.access, fault.message
     failure = Failure(
         contract=contract,
         kind=kind,
         output=access.argument,
         message=words,
         elements=access.count,
-        accesses=(access,),
+        accesses=() if fault.wrong else (access,),
     )
     file, _, number = access.line.rpartition(":")
     source = linecache.getline(fault.kernel.file, int(number)) if file else ""

@@ -113,6 +113,11 @@ class Unknown(str):
 # In a process of the program.
 
 
+def test_of_now() -> str:
+    """Return pytest's id of the test that runs, "" outside one."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+
+
 def at_end(act: Callable[[], object]) -> None:
     """Act when this process, or a fork of it, ends other than by a signal."""
     atexit.register(act)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -24,6 +24,7 @@ from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter import watch
 from kfuzz.execution.interpreter.memory import (
     AddressCheck,
+    Program,
     Reach,
     Region,
     Regions,
@@ -38,13 +39,23 @@ from kfuzz.execution.memory.poison import (
     poison_word,
 )
 from kfuzz.features.observe.faults import GPU, KIND, Fault, Kernel, Seen
-from kfuzz.features.observe.program import FOLDER, Unknown, at_end, leave
-from kfuzz.features.observe.watching import shape_of
+from kfuzz.features.observe.program import (
+    FOLDER,
+    Unknown,
+    at_end,
+    leave,
+    test_of_now,
+)
+from kfuzz.features.observe.watching import FOUND, shape_of
 
 _weak: Final[Any] = StorageWeakRef  # untyped
 
 LEAST_BYTES: Final = 2
 """Of an element: the poison of a byte is too common as data to tell it from that."""
+
+
+MOST_BYTES: Final = 1 << 30
+"""Of memory that is followed: more may be there in name alone, until it is written."""
 
 
 class FreshMemory:
@@ -73,7 +84,7 @@ class FreshMemory:
                 and not made.is_meta
                 and made.dtype is not torch.bool
                 and made.dtype.itemsize >= LEAST_BYTES
-                and made.untyped_storage().nbytes()
+                and 0 < made.untyped_storage().nbytes() <= MOST_BYTES
             ):
                 self._poison(made)
             return made
@@ -216,6 +227,26 @@ def _bytes(tensor: Tensor) -> Tensor:
         return empty.set_(storage, 0, (storage.nbytes(),), (1,))
 
 
+class _Check(AddressCheck):
+    """Checks a launch whose programs may have to run one after the other.
+
+    Attributes:
+        before: the memory that it is given as it is before that; None where all of it
+            is written, or programs ran at once, which read nothing unwritten.
+    """
+
+    def __init__(self, fresh: FreshMemory, given: Mapping[str, Any]) -> None:
+        super().__init__(fresh.reach(given), hints=True)
+        self.before: Before | None = None
+        self._fresh, self._given = fresh, given
+
+    def program(self, index: Program) -> None:
+        """Begin a program of the launch."""
+        if not self._order:
+            self.before = self._fresh.before(self._given.values())
+        super().program(index)
+
+
 class _Checking:
     """Checks the launches of this process."""
 
@@ -234,7 +265,7 @@ class _Checking:
         around.enter_context(watch.watch())
         self._fresh.follow(patches)
         patches.set(owner, "run", self._launching(owner.run))
-        patches.set(torch, "compile", _uncompiled)
+        simulated.compile_to_triton(self._uncompiled)
         at_end(self.write)
 
     def write(self) -> None:
@@ -247,6 +278,8 @@ class _Checking:
         def launch(function: Any, *args: Any, **kwargs: Any) -> Any:
             if os.getpid() != self._pid:
                 self._pid, self._seen = os.getpid(), Seen()
+            if kwargs.get("warmup"):
+                return _COMPILED
             code = function.fn.__code__
             kernel = Kernel(code.co_filename, code.co_firstlineno, code.co_name)
             given = dict(zip(function.arg_names, args, strict=False)) | {
@@ -263,15 +296,15 @@ class _Checking:
         self, kernel: Kernel, given: Mapping[str, Any], run: Callable[[], Any]
     ) -> Any:
         launches, seen = watch.current(), self._seen
-        programs, before = launches.programs, self._fresh.before(given.values())
-        launches.check = AddressCheck(self._fresh.reach(given))
+        programs = launches.programs
+        launches.check = check = _Check(self._fresh, given)
         try:
             return run()
         except Exception as error:
-            before = None  # made again, it would raise again
-            if watch.is_interpreter_failure(error):
+            check.before = None  # made again, it would raise again
+            if watch.is_interpreter_failure(error) and not launches.accesses:
                 programs = launches.programs  # not all of them ran
-                key = kernel, f"{type(error).__name__}: {error}".partition("\n")[0]
+                key = kernel, _first_line(error)
                 seen.lacking[key] = seen.lacking.get(key, 0) + 1
             raise
         except BaseException:  # asked to end: nothing is launched once more for it
@@ -279,13 +312,21 @@ class _Checking:
             raise
         finally:
             found, launches.check = launches.accesses, None
-            unread = [a for a in found if a.where == "unwritten"]
+            unread, before = [a for a in found if a.where == "unwritten"], check.before
             if unread and before is not None and not before.decides(run):
                 found = tuple(a for a in found if a not in unread)
             if launches.programs > programs:
                 seen.launches[kernel] = seen.launches.get(kernel, 0) + 1
             if found:
                 self._note(kernel, found, given)
+
+    def _uncompiled(self, model: Any, error: Exception) -> None:
+        """Count a call of what `torch.compile` could not make Triton kernels of."""
+        code = getattr(getattr(model, "forward", model), "__code__", None)
+        file, line = (code.co_filename, code.co_firstlineno) if code else ("", 0)
+        name = getattr(model, "__name__", type(model).__name__)
+        key = Kernel(file, line, f"torch.compile({name})"), _first_line(error)
+        self._seen.lacking[key] = self._seen.lacking.get(key, 0) + 1
 
     def _note(
         self, kernel: Kernel, found: Iterable[Access], given: Mapping[str, Any]
@@ -297,17 +338,24 @@ class _Checking:
             else Unknown(f"{value!r:.60}")
             for name, value in given.items()
         }
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         while frame is not None and _is_between(frame):
             frame = frame.f_back
         caller = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        for access in found:
-            self._seen.add(Fault(kernel, access, shown, caller, test))
+        made = [Fault(kernel, a, shown, caller, test_of_now()) for a in found]
+        FOUND[:] = [fault.words for fault in made]
+        for fault in made:
+            self._seen.add(fault)
 
 
-def _uncompiled(model: Any = None, **options: Any) -> Any:
-    """Stand for `torch.compile`, which would compile for the host."""
-    return model if model is not None else lambda later: later
+# What compiling a kernel without a launch gives: it takes next to nothing of a GPU.
+_COMPILED: Final = SimpleNamespace(
+    n_regs=32, n_spills=0, n_max_threads=1024, asm={}, _init_handles=lambda: None,
+    metadata=SimpleNamespace(shared=1024, num_warps=4, num_stages=1, num_ctas=1),
+)  # fmt: skip
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _is_between(frame: FrameType) -> bool:

@@ -5,9 +5,10 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,6 +21,10 @@ from kfuzz.features.observe.program import ending, run_program
 from kfuzz.report.files import require_writable
 from kfuzz.store.files import read_source
 from kfuzz.targets.load import project_root
+
+if TYPE_CHECKING:
+    from kfuzz.features.observe.watching import Callee
+    from kfuzz.features.observe.writing import Guess
 
 OBSERVING: Final = "kfuzz.features.observe.watching"
 
@@ -61,18 +66,28 @@ def observe(
         code = run_program(words, folder, [OBSERVING], interpreted=interpreted)
         if code:
             typer.echo(f"kfuzz: {script} {ending(code)}", err=True)
-        return write_bindings(shlex.join(["kfuzz", "observe", *words]), folder, out)
+        from kfuzz.features.observe.watching import read
+
+        said = shlex.join(["kfuzz", "observe", *words])
+        return write_bindings(said, read(folder), {}, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_bindings(command: str, folder: Path, out: Path) -> ExitCode:
-    """Write the bindings that a program left in a folder, and tell what they are."""
-    from kfuzz.features.examining import write_or_raise
-    from kfuzz.features.observe.watching import read
-    from kfuzz.features.observe.writing import bindings, guess, is_bound
+def write_bindings(
+    command: str, callees: "Sequence[Callee]", judged: "Mapping[int, Guess]", out: Path
+) -> ExitCode:
+    """Write the bindings of what a program called, and tell what they are.
 
-    callees = [c for c in read(folder) if c.calls or c.launches]
+    Args:
+        command: by which it was run.
+        callees: what it called.
+        judged: by number of these, the operator that some calls have agreed with.
+        out: the file.
+    """
+    from kfuzz.features.examining import write_or_raise
+    from kfuzz.features.observe.writing import bindings, guess
+
     if not callees:
         typer.echo(
             "kfuzz: it launched no Triton kernel and called no custom operator: "
@@ -80,15 +95,18 @@ def write_bindings(command: str, folder: Path, out: Path) -> ExitCode:
             err=True,
         )
         return ExitCode.NOTHING_TO_RUN
-    found = [(callee, guess(callee)) for callee in callees]
-    write_or_raise(out, bindings(found, command=command))
+    found = [(c, judged.get(n) or guess(c)) for n, c in enumerate(callees)]
+    text = bindings(found, command=command)
+    write_or_raise(out, text)
     for callee, made in found:
         said = "no operator agrees" if made is None else f"ops.{made.operator}"
         typer.echo(f"{callee.module}.{callee.name}: {said} ({callee.count} calls)")
-    bound = sum(is_bound(callee, made) for callee, made in found)
+    bound = text.count("\n@kfuzz.kernel(")
     rest = len(found) - bound
     typer.echo(f"{out}: {bound} bound, {rest} for a person to name")
-    if bound:
+    if bound and any(callee.faults for callee in callees):
+        typer.echo(f"next: kfuzz run {out}, which searches around what was found")
+    elif bound:
         typer.echo(f"next: kfuzz check {out}")
     return ExitCode.OK
 
@@ -96,6 +114,8 @@ def write_bindings(command: str, folder: Path, out: Path) -> ExitCode:
 # kfuzz sanitize: its launches, interpreted and checked.
 
 _CHECKING: Final = "kfuzz.features.observe.sanitizing"
+# Of each function, in each process, the first so many calls.
+_JUDGED_CALLS: Final = "64"
 _GPUS: Final = ("slice", "h100", "a100", "mi300")
 
 
@@ -127,6 +147,13 @@ def sanitize(
             metavar="FILE",
         ),
     ] = None,
+    values: Annotated[
+        bool,
+        option(
+            "--values",
+            "Hold results to the operator that a function is recognised to compute.",
+        ),
+    ] = False,
     select: Annotated[
         list[str] | None,
         option(
@@ -163,6 +190,7 @@ def sanitize(
     interrupted. What the program itself ended with is printed.
     """
     from kfuzz.features.observe import faults as found
+    from kfuzz.features.observe import watching
     from kfuzz.report.files import ReportFiles
 
     given = list(words or ())
@@ -183,16 +211,27 @@ def sanitize(
         ended = run_program(
             command,
             folder,
-            [_CHECKING, OBSERVING] if bindings else [_CHECKING],
+            [_CHECKING, OBSERVING] if bindings or values else [_CHECKING],
             interpreted=True,
             seconds=None if max_time is None else settings.duration(max_time),
-            environment={found.GPU: gpu},
+            environment={found.GPU: gpu}
+            | ({watching.KEPT: _JUDGED_CALLS} if values else {}),
         )
         seen, processes = found.read(folder)
-        if bindings is not None:
-            write_bindings(said, folder, bindings)
+        callees = watching.read(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    operators = {}
+    for number, callee in enumerate(callees if values else ()):
+        from kfuzz.features.observe.writing import judged
+
+        if (made := judged(callee)) is not None:
+            operators[number] = made[0]
+            for fault in made[1]:
+                seen.add(fault)
+                callee.faults[fault.words] += 1
+    if bindings is not None:
+        write_bindings(said, callees, operators, bindings)
     interrupted = ended in (-signal.SIGINT, ExitCode.INTERRUPTED)
     faults = [
         f

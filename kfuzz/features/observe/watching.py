@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
+from kfuzz.execution.interpreter.memory import tensors_in
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.features.observe.program import (
     FOLDER,
@@ -31,6 +33,7 @@ from kfuzz.features.observe.program import (
     at_end,
     leave,
     left,
+    test_of_now,
 )
 
 # What an observed program did, as one process hands it to another.
@@ -46,10 +49,16 @@ class Seen:
         given: arguments by name, in order: `Shape` for tensors; others as they were, or
             as `Unknown`.
         results: the results; None where it raised or had none.
+        whole: whether it was seen from its beginning: arguments are as they were then.
+        faulty: whether a launch in it showed a fault.
+        test: pytest's id of the test that made it; "" outside one.
     """
 
     given: Mapping[str, Any]
     results: tuple[Any, ...] | None
+    whole: bool = True
+    faulty: bool = False
+    test: str = ""
 
 
 @dataclass
@@ -62,8 +71,11 @@ class Callee:
             qualified name, "ns::softmax".
         launches: names of Triton functions, each with how often it was launched and the
             options of the last launch.
-        calls: calls seen, the first few.
+        calls: calls seen, the first few, and the first few of those with a fault.
         count: how many there were.
+        place: where it is defined, file and line.
+        faults: what its launches did that they should not, in words, each with how
+            often.
     """
 
     module: str
@@ -71,6 +83,8 @@ class Callee:
     launches: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     calls: list[Seen] = field(default_factory=list)
     count: int = 0
+    place: tuple[str, int] = ("", 0)
+    faults: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_operator(self) -> bool:
@@ -94,16 +108,27 @@ def read(folder: Path) -> list[Callee]:
             if held is not callee:
                 held.count += callee.count
                 held.launches |= callee.launches
-    return list(found.values())
+                held.calls += callee.calls
+                held.faults += callee.faults
+    return [c for c in found.values() if c.calls or c.launches]
 
+
+FOUND: Final[list[str]] = []
+"""What the last launch did that it should not, where launches are checked."""
 
 MOST_CALLS: Final = 6
 """Calls of one function that are kept; few of them with values."""
 VALUED: Final = 3
 MOST_ELEMENTS: Final = 1 << 18
 """Elements of a tensor whose values are kept."""
+KEPT: Final = "KFUZZ_KEPT_CALLS"
+"""Environment variable: of so many calls the values are kept instead."""
+FEW_ELEMENTS: Final = 64
+"""Of integers, which may be places in memory: a file of bindings can hold them."""
 # Modules between a kernel and the function that a person would name.
-_BETWEEN: Final = ("torch", "triton", "kfuzz", "contextlib", "functools", "runpy")
+_BETWEEN: Final = (
+    "torch", "triton", "kfuzz", "contextlib", "functools", "runpy", "_pytest", "pluggy",
+)  # fmt: skip
 _OWN: Final = ("aten", "prims", "prim", "profiler", "c10d", "_c10d_functional")
 _PLAIN: Final = (bool, int, float, str, type(None), torch.dtype)
 
@@ -146,7 +171,12 @@ class Watching:
                 count, _ = callee.launches.get(name, (0, {}))
                 options = {k: v for k, v in kwargs.items() if k.startswith("num_")}
                 callee.launches[name] = count + 1, options
-            return run(function, *args, **kwargs)
+            FOUND.clear()
+            try:
+                return run(function, *args, **kwargs)
+            finally:
+                if callee is not None:
+                    callee.faults.update(FOUND)
 
         return launch
 
@@ -157,16 +187,20 @@ class Watching:
             owner, name = _named(frame)
             if name.endswith(".backward"):
                 return None  # the gradient of what its forward call leads to
-            if name and (chosen is None or not chosen[2].endswith(".apply")):
+            inner = chosen is not None and (
+                chosen[2].endswith(".apply") or _module(frame) == "__main__"
+            )
+            if name and not inner and tensors_in(_of_frame(frame)):
                 chosen = frame, owner, name
             frame = frame.f_back
         if chosen is None:
             return None
         frame, owner, name = chosen
-        module = str(frame.f_globals.get("__name__", ""))
-        key = module, name
+        key = _module(frame), name
         if key not in self.callees:
-            self.callees[key] = Callee(module, name)
+            code = frame.f_code
+            place = code.co_filename, code.co_firstlineno
+            self.callees[key] = Callee(*key, place=place)
             self._follow(frame, owner, self.callees[key])
         return self.callees[key]
 
@@ -175,7 +209,7 @@ class Watching:
         is_class = callee.name.endswith(".apply")
         function = owner.__dict__["forward"] if is_class else owner
         function = getattr(function, "__func__", function)
-        given = kept(_of_frame(frame), callee)
+        given, faulty = kept(_of_frame(frame), callee), callee.faults.total()
         wrapped = _seen_from_outside(function, callee)
         if is_class:
             owner.forward = staticmethod(wrapped)
@@ -190,7 +224,7 @@ class Watching:
         def returns(at: FrameType, event: str, value: Any) -> None:
             if event == "return" and at is frame:
                 sys.setprofile(None)
-                note(callee, given, value)
+                note(callee, given, value, callee.faults.total() > faulty, False)
 
         sys.setprofile(returns)
 
@@ -204,7 +238,7 @@ def _seen_from_outside(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = None
+        given, faulty = None, callee.faults.total()
         # Before the call, which may write to them.
         with suppress(TypeError):  # the function says so itself
             bound = signature.bind(*args, **kwargs)
@@ -212,30 +246,37 @@ def _seen_from_outside(
             given = kept(dict(list(bound.arguments.items())[skipped:]), callee)
         result = function(*args, **kwargs)
         if given is not None:
-            note(callee, given, result)
+            note(callee, given, result, callee.faults.total() > faulty)
         return result
 
     return call
 
 
 def kept(given: Mapping[str, Any], callee: Callee) -> dict[str, Any]:
-    """Return arguments of a call as they are kept; {} where no more calls are."""
-    if len(callee.calls) >= MOST_CALLS:
-        return {}
+    """Return arguments of a call as they are kept."""
     return {name: _kept(value, callee) for name, value in given.items()}
 
 
-def note(callee: Callee, given: Mapping[str, Any], result: Any) -> None:
-    """Count a call, and keep it."""
+def note(
+    callee: Callee, given: Mapping[str, Any], result: Any, faulty: bool = False,
+    whole: bool = True,
+) -> None:  # fmt: skip
+    """Count a call, and keep it if it is one of the first."""
     callee.count += 1
-    if len(callee.calls) < MOST_CALLS:
+    if sum(c.faulty is faulty for c in callee.calls) < _most(MOST_CALLS):
         results = result if isinstance(result, tuple | list) else (result,)
-        callee.calls.append(Seen(given, tuple(_kept(v, callee) for v in results)))
+        made = tuple(_kept(v, callee) for v in results)
+        callee.calls.append(Seen(given, made, whole, faulty, test_of_now()))
+
+
+def _most(usual: int) -> int:
+    return int(os.environ.get(KEPT, usual))
 
 
 def _kept(value: Any, callee: Callee) -> Any:
     if isinstance(value, Tensor):
-        return shape_of(value, with_values=len(callee.calls) < VALUED)
+        few = value.numel() <= FEW_ELEMENTS and not value.is_floating_point()
+        return shape_of(value, with_values=few or len(callee.calls) < _most(VALUED))
     return value if isinstance(value, _PLAIN) else Unknown(type(value).__name__)
 
 
@@ -276,12 +317,15 @@ def _is_module(frame: FrameType) -> bool:
     return frame.f_code.co_name == "<module>"
 
 
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
 def _named(frame: FrameType) -> tuple[Any, str]:
     """Return the function of a frame, or its class, and how a module names it."""
-    module = str(frame.f_globals.get("__name__", ""))
-    if module.partition(".")[0] in _BETWEEN:
-        return None, ""
     parts = frame.f_code.co_qualname.split(".")
+    if _module(frame).partition(".")[0] in _BETWEEN or parts[0].startswith("test"):
+        return None, ""
     if len(parts) == 1:
         function = frame.f_globals.get(parts[0])
         return (function, parts[0]) if callable(function) else (None, "")

@@ -4,8 +4,9 @@ import itertools
 import keyword
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,9 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.features import needed
+from kfuzz.core.finding import relative
+from kfuzz.core.verdict import Access
+from kfuzz.features.observe.faults import Fault, Kernel
 from kfuzz.features.observe.program import Shape, Unknown
 from kfuzz.features.observe.watching import Callee, Seen
 
@@ -77,16 +81,74 @@ def _of_operator(
     operator: Operator, calls: list[Seen], *, declared: bool
 ) -> Guess | None:
     """Return how an operator agrees with all calls, None if it does not."""
+    for trial in _trials(operator, calls[0], declared=declared):
+        if all(_missed(operator, *trial, call) == "" for call in calls):
+            return Guess(operator.name, *trial, len(calls))
+    return None
+
+
+Trial = tuple[dict[str, str], int, dict[str, str]]
+
+
+def _trials(operator: Operator, call: Seen, *, declared: bool) -> Iterator[Trial]:
+    """Yield how an operator may be meant: its arguments, its result, its claims."""
     claims: list[dict[str, str]] = [{}]
     if declared:
         claims = [{"algorithm": name} for name in operator.algorithms]
         claims.append({"intermediates": "output"})
-    for given in itertools.islice(_matches(operator, calls[0]), _TRIALS):
+    for given in itertools.islice(_matches(operator, call), _TRIALS):
         for claim in claims:
-            for result in range(len(calls[0].results or ())):
-                if all(_agrees(operator, given, call, result, claim) for call in calls):
-                    return Guess(operator.name, given, result, claim, len(calls))
+            for result in range(len(call.results or ())):
+                yield given, result, claim
+
+
+_LEAST_AGREEING: Final = 2
+
+
+def judged(callee: Callee) -> tuple[Guess, list[Fault]] | None:
+    """Return the operator that a function computes, and which calls miss its bound.
+
+    It computes that one which its name contains, and with which several calls agree:
+    calls of other options and data types are not held to it. None where there is none.
+    """
+    calls = [c for c in callee.calls if c.whole and _is_whole(c)]
+    named = [o for o in OPERATORS.values() if f"_{o.name}_" in f"_{_plain(callee)}_"]
+    named.sort(key=lambda operator: -len(operator.name))
+    for operator, declared in itertools.product(named if calls else (), (False, True)):
+        for trial in _trials(operator, calls[0], declared=declared):
+            missed = [_missed(operator, *trial, call) for call in calls]
+            options = [_options(call, trial[0]) for call in calls]
+            agree = [o for o, text in zip(options, missed, strict=True) if text == ""]
+            if len(agree) < _LEAST_AGREEING:
+                continue
+            wrong = [
+                _wrong(callee, operator.name, call, text)
+                for call, text, option in zip(calls, missed, options, strict=True)
+                if text and option in agree
+            ]
+            return Guess(operator.name, *trial, len(agree)), wrong
     return None
+
+
+def _wrong(callee: Callee, operator: str, call: Seen, missed: str) -> Fault:
+    file, line = callee.place
+    place = f"{relative(file, Path())}:{line}"
+    access = Access("result", operator, "", "value", line=place)
+    given = {
+        n: v if isinstance(v, Shape) else Unknown(f"{v!r:.60}")
+        for n, v in call.given.items()
+    }
+    text, kernel = missed.partition("\n")[0], Kernel(file, line, callee.name)
+    return Fault(kernel, access, given, place, call.test, wrong=text)
+
+
+def _options(call: Seen, given: Mapping[str, str]) -> object:
+    """Return what of a call says how it computes: all but the operator's arguments."""
+    used = given.values()
+    return [
+        (n, v.dtype, len(v.sizes)) if isinstance(v, Shape) else (n, n in used or v)
+        for n, v in call.given.items()
+    ]
 
 
 def _is_whole(call: Seen) -> bool:
@@ -138,13 +200,17 @@ def _is_called(name: str, parameter: str) -> bool:
     return plain in {re.sub(r"[^a-z]", "", k) for k in known}
 
 
-def _agrees(
+def _missed(
     operator: Operator,
     given: Mapping[str, str],
-    call: Seen,
     number: int,
     claims: Mapping[str, str],
-) -> bool:
+    call: Seen,
+) -> str | None:
+    """Return how a call's result misses an operator's bound: "" if it does not.
+
+    None where that cannot be told.
+    """
     values = {
         p: v.values if isinstance(v := call.given.get(n), Shape) else v
         for p, n in given.items()
@@ -153,7 +219,7 @@ def _agrees(
     result = results[number] if number < len(results) else None
     # Of zeros alone agreement means nothing.
     if not isinstance(result, Shape) or not bool((result.values != 0).any()):
-        return False
+        return None
     tensors = [values.get(n) for n in operator.tensors]
     while tensors and tensors[-1] is None:
         tensors.pop()
@@ -161,9 +227,11 @@ def _agrees(
     conforms = needed("assert_conforms", "kfuzz observe")
     try:
         conforms(result.values, operator, *tensors, **scalars, **claims)
-    except Exception:  # whatever it is: it does not agree
-        return False
-    return True
+    except AssertionError as error:
+        return str(error)
+    except Exception:  # whatever it is: it says nothing of such a call
+        return None
+    return ""
 
 
 MOST_SIZES: Final = 24
@@ -181,9 +249,12 @@ def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> s
     taken: set[str] = set()
     for callee, guess in found:
         name = _free(_plain(callee), taken)
-        if is_bound(callee, guess):
-            assert guess is not None
-            named += ["", "", *_binding(callee, guess, name)]
+        if guess is not None and callee.module != "__main__":
+            made = list(_binding(callee, guess, name))
+        else:
+            made = list(_unjudged(callee, name))
+        if made:
+            named += ["", "", *_comments(callee), *made]
             modules.add("torch" if callee.is_operator else callee.module)
         else:
             rest += ["", *_stub(callee, guess, name)]
@@ -197,7 +268,9 @@ def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> s
         *(f"import {m}" for m in sorted(modules | {"torch"})),
         "",
         "import kfuzz",
+        "from kfuzz import strategies as ks",
         "from kfuzz.contracts import operators as ops",
+        "from kfuzz.contracts.oracle import unjudged",
     ]
     return "\n".join([*head, *named, *(["", *rest] if rest else [])]) + "\n"
 
@@ -207,7 +280,6 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
     operator = OPERATORS[guess.operator]
     tensors = [p for p in operator.tensors if p in guess.given]
     scalars = [p for p in operator.scalars if p in guess.given]
-    yield from _comments(callee)
     if guess.others:
         yield f"# Agrees as well with {', '.join(guess.others)}."
     if guess.calls == 1:
@@ -227,9 +299,109 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
     yield f"    return {_target(callee)}({', '.join(words)}){result}"
 
 
-def is_bound(callee: Callee, guess: Guess | None) -> bool:
-    """Whether a function can be bound: its operator is known, it can be imported."""
-    return guess is not None and callee.module != "__main__"
+def _unjudged(callee: Callee, name: str) -> Iterator[str]:
+    """Yield a binding by which a fault is searched around, whatever is computed.
+
+    Nothing where there is no fault, or the arguments cannot be written down.
+    """
+    call = next((c for c in callee.calls if c.faulty), None)
+    if call is None or callee.module == "__main__":
+        return
+    shapes = {n: v for n, v in call.given.items() if isinstance(v, Shape)}
+    floats = [n for n, v in shapes.items() if DTYPES[v.dtype].kind == "float"]
+    written = (n in floats or v.values is not None for n, v in shapes.items())
+    plain = not any(isinstance(v, Unknown) for v in call.given.values())
+    results = [v for v in call.results or () if isinstance(v, Shape)]
+    if not (floats and plain and all(written) and results == [*(call.results or ())]):
+        return
+    axes = _Axes([c for c in callee.calls if _form(c) == _form(call)])
+    lead, inputs, given, kinds = shapes[floats[0]].dtype, [], [], {}
+    for n in floats:
+        kind = f", dtype={shapes[n].dtype!r}" if shapes[n].dtype != lead else ""
+        dims = axes.named(n, lambda c, n=n: c.given[n])  # type: ignore[misc]
+        inputs.append(f"{n!r}: ks.tensors({dims!r}{kind})")
+    # Integers may be places in memory: where they stay, so do sizes.
+    pinned = len(floats) < len(shapes)
+    for n, v in call.given.items():
+        column = tuple(c.given[n] for c in axes.calls)
+        if n in floats:
+            given.append(n)
+        elif isinstance(v, Shape):
+            given.append(f"torch.tensor({v.values.tolist()}, dtype=torch.{v.dtype})")
+        elif type(v) is int and v >= _LEAST_SIZE and column in axes.places:
+            given.append(axes.places[column])
+        else:
+            given.append(_constant(v))
+            pinned |= len(set(column)) > 1
+    own = dict(axes.dims)
+    made = {
+        f"y{n}": axes.named("", lambda c, n=n: (c.results or ())[n])  # type: ignore[misc]
+        for n in range(len(results))
+    }
+    for sizes, dim in axes.dims.items():
+        if sizes not in own:  # no argument has it
+            pinned |= len(set(sizes)) > 1 or len(sizes) == 1
+            fixed = str(sizes[axes.calls.index(call)])
+            made = {n: re.sub(rf"\b{dim}\b", fixed, text) for n, text in made.items()}
+    classes = list(axes.equal)
+    if pinned:
+        at = axes.calls.index(call)
+        classes += [f"{dim} == {sizes[at]}" for sizes, dim in own.items()]
+    seen = sorted({n for each in own for n in each if n > 1})[:MOST_SIZES]
+    kinds = {f"y{n}": v.dtype for n, v in enumerate(results) if v.dtype != lead}
+    yield "# No operator agrees: memory and races are judged, values are not."
+    yield "@kfuzz.kernel("
+    yield f"    unjudged({{{', '.join(inputs)}}}, {made!r}, results={kinds!r}),"
+    yield f"    dtypes={lead!r}, layouts='contiguous', sizes={tuple(seen)},"
+    if classes:
+        yield f"    shape_class={' and '.join(classes)!r},"
+    yield ")"
+    yield f"def {name}({', '.join(floats)}):"
+    yield f"    return {_target(callee)}({', '.join(given)})"
+
+
+_LEAST_SIZE: Final = 8
+"""Of a number that is a dimension's size in all calls, and no other's by chance."""
+
+
+class _Axes:
+    """Names of dimensions: those of one size in all calls are one.
+
+    Attributes:
+        calls: which differ in sizes alone.
+        dims: by size in each call, the name.
+        places: by size in each call, how a function's own code has it.
+        equal: which names are of one size, within a tensor.
+    """
+
+    def __init__(self, calls: list[Seen]) -> None:
+        self.calls = calls
+        self.dims: dict[tuple[int, ...], str] = {}
+        self.places: dict[tuple[int, ...], str] = {}
+        self.equal: list[str] = []
+
+    def named(self, name: str, of: Callable[[Seen], Any]) -> str:
+        """Return the names of a tensor's dimensions."""
+        own: list[str] = []
+        columns = zip(*(of(c).sizes for c in self.calls), strict=True)
+        for axis, sizes in enumerate(columns):
+            dim = self.dims.setdefault(sizes, f"N{len(self.dims)}")
+            if dim in own and name:
+                self.equal.append(f"{dim}_{axis} == {dim}")
+                dim = f"{dim}_{axis}"
+            self.places.setdefault(sizes, f"{name}.shape[{axis}]")
+            own.append(dim)
+        return " ".join(own)
+
+
+def _form(call: Seen) -> object:
+    """Return what calls have in common that differ in sizes alone."""
+    values = *call.given.items(), *enumerate(call.results or ())
+    return [
+        (n, v.dtype, len(v.sizes)) if isinstance(v, Shape)
+        else (n, type(v) if type(v) is int else v)
+        for n, v in values
+    ]  # fmt: skip
 
 
 def _stub(callee: Callee, guess: Guess | None, name: str) -> Iterator[str]:
@@ -250,6 +422,8 @@ def _comments(callee: Callee) -> Iterator[str]:
     for name, (count, options) in callee.launches.items():
         text = ", ".join(f"{k}={v}" for k, v in options.items())
         yield f"#     launches {name} {count} times{f' ({text})' if text else ''}"
+    for fault, count in callee.faults.items():
+        yield f"# Fault, {count} times: {fault}"
     shown = (", ".join(f"{n}: {v}" for n, v in c.given.items()) for c in callee.calls)
     for given in list(dict.fromkeys(shown))[:_SHOWN]:
         yield f"#     on {given}"[:160]

@@ -13,7 +13,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import NOWHERE, Case, Fill, TensorSpec
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.execution.launches.capture import (
     Captured,
     ConstArgument,

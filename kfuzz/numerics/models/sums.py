@@ -61,9 +61,8 @@ class Exponentials:
     What is special of a row is a NaN, +Inf, or -Inf throughout.
 
     Attributes:
-        greatest: the row's maximum, NaN where it holds one; keeps the dimension, as
-            all but `depth` and `rho`.
-        plain: bool, nothing of the row is special.
+        plain: bool, nothing of the row is special; keeps the dimension, as all but
+            `depth` and `rho`.
         top: the maximum of a plain row, else 0.
         depth: x - top in plain rows, -Inf where x is; else 0.
         log_total: log of the sum of the exponentials, in [0, log n].
@@ -75,7 +74,6 @@ class Exponentials:
         fast: whether logarithms may be fast ones.
     """
 
-    greatest: Tensor
     plain: Tensor
     top: Tensor
     depth: Tensor
@@ -86,21 +84,6 @@ class Exponentials:
     flushed: float
     ambiguous: Tensor
     fast: bool
-
-    @property
-    def nan(self) -> Tensor:
-        """Bool, the row holds a NaN."""
-        return self.greatest.isnan()
-
-    @property
-    def plus(self) -> Tensor:
-        """Bool, the row holds +Inf and no NaN."""
-        return self.greatest == math.inf
-
-    @property
-    def void(self) -> Tensor:
-        """Bool, the row is -Inf throughout."""
-        return self.greatest == -math.inf
 
     @property
     def error(self) -> Tensor:
@@ -166,7 +149,6 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     if unit > acc.format.unit:
         held = min(held, problem.output.max_finite)
     return Exponentials(
-        greatest=greatest,
         plain=plain,
         top=top,
         depth=depth,

@@ -21,7 +21,7 @@ DECOMPOSED: Final = (
     "count_nonzero", "deg2rad",
     "elu", "elu_backward", "frac", "gelu", "gelu_backward", "glu", "hardshrink",
     "hardsigmoid", "hardsigmoid_backward", "hardswish", "heaviside", "huber_loss",
-    "leaky_relu", "leaky_relu_backward", "lerp", "linalg_cross",
+    "leaky_relu", "leaky_relu_backward", "linalg_cross",
     "log_sigmoid_forward", "logaddexp", "logaddexp2", "logit",
     "logsumexp", "masked_fill", "mish", "mse_loss", "nansum", "nll_loss2d_forward",
     "nll_loss_forward", "rad2deg", "sigmoid_backward", "silu",
@@ -83,6 +83,17 @@ def _in_any_order(made: Tensor, *factors: Tensor) -> Widened:
         reach = torch.maximum(reach, size.expand(made.shape))
     none = torch.zeros_like(made)
     return Widened(made, none, none, reach)
+
+
+@composite("lerp")
+def lerp(a: Tensor, b: Tensor, weight: Any) -> Widened:
+    """As torch has it, by the nearer end; a + w (b - a) and (1 - w) a + w b round a."""
+    step = b - a
+    far = torch.as_tensor(abs(weight) >= 0.5)
+    made = torch.where(far, b - step * (1 - weight), a + weight * step)
+    units = a.abs() + (weight * step).abs()
+    none = torch.zeros_like(made)
+    return Widened(made, torch.where(units.isfinite(), units, 0.0), none, none)
 
 
 @composite("linalg_vector_norm", "norm")

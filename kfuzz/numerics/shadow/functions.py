@@ -383,8 +383,8 @@ def mapped(call: Call, made: Function) -> Outcome:
     total = steps.rounded(out, error, halves, absolute=absolute)
     if steps.fast and made.fast_relative:
         total = total + made.fast_relative * (out.abs() + error)
-    if not (a.extent.least or steps.fast):  # 0 is 0 in every library, where it is
-        total = steps.exact(total, (out == 0) & _nothing(a))
+    if not steps.fast:  # of 0, or of 1, 0 is 0 in every library, where it is
+        total = steps.exact(total, (out == 0) & (a.error == 0))
     if made.flushes:  # and so is what is far below every number
         gone = VANISHING * steps.compute.min_subnormal
         total = steps.exact(total, out + error < gone)

@@ -10,10 +10,11 @@ from kfuzz.numerics.accumulation import (
     can_overflow,
     exactly_summable,
     finite_or_zero,
+    fits_exactly,
     growth,
     products_exactly,
 )
-from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.formats import FORMATS, lowest_bit_exponent
 from kfuzz.numerics.models.dots import classes_of_products, meets
 from kfuzz.numerics.shadow.functions import finished, known
 from kfuzz.numerics.shadow.shade import (
@@ -289,15 +290,33 @@ def _added(
     rounding = torch.where(size == 0, torch.zeros_like(size), c * size)
     if n > 1:
         rounding = rounding + steps.acc.lost(n, flush=steps.flush)
-    if (steps.own or steps.form) and not extra and len(dims) == 1 and a.value.dim():
-        exact = exactly_summable(terms, dims[0], steps.acc, flush=steps.flush)
-        exact = exact.reshape(rounding.shape) & (carried == 0)
-        rounding = torch.where(exact, torch.zeros_like(rounding), rounding)
+    if not extra:
+        rounding = torch.where(_unrounded(call, a, terms, dims, size), 0.0, rounding)
     positive = _total((terms + a.error).clamp(min=0), dims, keep)
     negative = _total((a.error - terms).clamp(min=0), dims, keep)
     beyond = can_overflow(positive, negative, n, steps.acc).to(torch.float64)
     limited = any_of(_most(a.read(steps), dims, keep), beyond)
     return carried + rounding, limited, n
+
+
+def _unrounded(
+    call: Call, a: Operand, terms: Tensor, dims: tuple[int, ...], size: Tensor
+) -> Tensor:
+    """Return where no order of a sum rounds, if its form is the declared one.
+
+    Args:
+        call: of the sum.
+        a: what is summed.
+        terms: the same, finite, and scaled.
+        dims: the summed dimensions.
+        size: of the sum's shape.
+    """
+    steps = call.steps
+    if not (steps.own or steps.form) or len(dims) != 1 or not terms.dim():
+        return torch.zeros_like(size, dtype=torch.bool)
+    exact = exactly_summable(terms, dims[0], steps.acc, flush=steps.flush)
+    known_all = (a.error == 0).all(dims[0])
+    return (exact & known_all).reshape(size.shape)
 
 
 @rule("sum")
@@ -322,8 +341,17 @@ def _mean(call: Call) -> Outcome:
     # Each quotient may vanish that is formed before the sum.
     lost = n * call.steps.lost(call.steps.compute)
     made = call.steps.rounded(call.out, error / max(n, 1), 2.0, absolute=lost)
+    if n and n & (n - 1) == 0:  # reciprocals of powers of two are exact in every unit
+        exact = _unrounded(call, a, finite_or_zero(a.value) / n, dims, made)
+        made = torch.where(exact, call.steps.kept(call.out, 0 * made), made)
+    # The sum may be stored before it is divided.
+    held = n * finite_or_zero(call.out).abs() + error
+    beyond = (held > call.steps.limit).to(torch.float64)
     certain = torch.isfinite(error)
-    return finished(call.out, made, certain, limited, nonnegative=a.shade.nonnegative)
+    return finished(
+        call.out, made, certain, any_of(limited, beyond),
+        nonnegative=a.shade.nonnegative,
+    )  # fmt: skip
 
 
 def _of_prefixes(call: Call, terms: Tensor, dim: int) -> Tensor:
@@ -346,10 +374,17 @@ def _cumsum(call: Call) -> Outcome:
     n = a.value.shape[dim]
     terms = finite_or_zero(a.value)
     c = _of_prefixes(call, terms, dim)
+    c = c + steps.acc.operand_error(steps.compute, operands=1)
     carried = a.error.cumsum(dim)
     size = terms.abs().cumsum(dim) + carried
     rounding = torch.where(size == 0, torch.zeros_like(size), c * size)
-    error = carried + rounding + steps.acc.lost(n, flush=steps.flush)
+    if n > 1:
+        rounding = rounding + steps.acc.lost(n, flush=steps.flush)
+    if steps.own or steps.form:
+        lowest = lowest_bit_exponent(terms).cummin(dim).values
+        exact = fits_exactly(size, lowest, steps.acc, flush=steps.flush)
+        rounding = torch.where(exact & (carried == 0), 0.0, rounding)
+    error = carried + rounding
     positive = (terms + a.error).clamp(min=0).cumsum(dim)
     negative = (a.error - terms).clamp(min=0).cumsum(dim)
     beyond = can_overflow(positive, negative, n, steps.acc).to(torch.float64)

@@ -406,7 +406,7 @@ def main() -> int:
         for mutant, row, why in side_by_side(left, options):
             problems += [f"PROBLEM: {mutant.id}: {why}"] if why else []
             print(mutant.id, row, why, file=sys.stderr, flush=True)
-            if why and row is None:
+            if why and (row is None or options.repair):  # it is done again
                 continue
             made = known[mutant.id] = row or {"id": mutant.id}
             if options.keep:

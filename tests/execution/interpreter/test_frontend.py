@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -9,6 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kfuzz.execution.interpreter import language
+from kfuzz.execution.interpreter.memory import untrue
+from kfuzz.execution.interpreter.programs import Programs
 from kfuzz.execution.interpreter.watch import watch
 
 
@@ -82,3 +85,63 @@ def test_the_frontend_is_asked_once_and_plans_hold_no_values(
     held += [p.kind["handle"] for p in plans if p.kind is not None]
     sizes = [x.data.size for x in held if hasattr(x, "data")]
     assert max(sizes, default=1) == 1  # numbers alone
+
+
+def declaring(function: Any) -> Any:
+    function.__annotations__ = {"value": tl.float16}
+    return function
+
+
+@triton.jit
+@declaring
+def declared(out, value):
+    tl.static_assert(value.dtype == tl.float16)
+    tl.store(out, value.to(tl.float32))
+
+
+def test_types_that_a_decorator_declares_hold() -> None:
+    out = torch.empty(1)
+    with watch():
+        declared[(1,)](out, 1 / 3)
+    assert out == torch.tensor(1 / 3).half().float()
+
+
+@triton.jit
+def applied(x, out, FUNCTION: tl.constexpr):
+    i = tl.arange(0, 4)
+    tl.store(out + i, FUNCTION(tl.load(x + i)))
+
+
+def test_functions_of_the_language_can_be_given_as_constants() -> None:
+    from triton.language.extra import libdevice
+
+    x, out = torch.arange(4.0), torch.empty(4)
+    for function, wanted in ((libdevice.tanh, x.tanh()), (tl.exp, x.exp())):
+        with watch():
+            applied[(1,)](x, out, FUNCTION=function)
+        torch.testing.assert_close(out, wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "numbers", "wrong"),
+    [
+        ("multiple_of", [[0, 1, 2, 3, 8, 9]], [8], []),
+        ("multiple_of", [[0, 1, 2, 3, 6, 7]], [4], [6]),
+        ("multiple_of", [[20]], [8], [20]),
+        ("multiple_of", [[16], [24]], [16], [24]),  # of two programs
+        ("max_contiguous", [[4, 5, 8, 9]], [2], []),
+        ("max_contiguous", [[4, 5, 8, 9]], [4], [8]),
+        ("max_constancy", [[3, 3, 4, 4]], [2], []),
+        ("max_constancy", [[3, 3, 4, 4]], [4], [4]),
+        ("multiple_of", [[[0, 1], [16, 17]]], [16, 16], []),
+        ("multiple_of", [[[0, 1], [20, 21]]], [16, 16], [20]),
+    ],
+)
+def test_a_hint_is_true_of_each_run_or_it_is_untrue(
+    name: str, values: list[Any], numbers: list[int], wrong: list[int]
+) -> None:
+    found = untrue(name, Programs(np.array(values, np.int32)), numbers, 1)
+    assert found.tolist() == wrong
+    if len(values) == 1:
+        alone = untrue(name, np.array(values[0], np.int32), numbers, 1)
+        assert alone.tolist() == wrong

@@ -11,7 +11,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.case_drawing import fuzz_target, strategy_of
+from kfuzz.evaluation.drawing import fuzz_target, strategy_of
 from kfuzz.features.coverage.child import own_functions, padded
 from kfuzz.features.coverage.search import require
 from kfuzz.targets.load import load_all

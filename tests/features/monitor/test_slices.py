@@ -13,7 +13,7 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.case_drawing import search_round, strategy_of
+from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.large import part_of, row_axis
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.fills import logical_values

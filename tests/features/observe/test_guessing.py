@@ -5,7 +5,7 @@ import torch
 
 from kfuzz.features.observe.program import Unknown
 from kfuzz.features.observe.watching import MOST_ELEMENTS, Callee, Seen, shape_of
-from kfuzz.features.observe.writing import bindings, guess
+from kfuzz.features.observe.writing import bindings, guess, judged
 
 
 def seen(function, *shapes, names=("a", "b", "c"), scalars=None, dtype=torch.float32):
@@ -85,3 +85,32 @@ def test_a_file_says_what_is_known_and_what_is_asked():
     assert "launches _kernel 2 times (num_warps=4)" in text
     assert "# TODO: name the operator." in text
     assert "#     return somewhere.kernels.other(a)" in text
+
+
+def _doubled(made, call, **given):
+    """Add a call like another one, whose result is wrong."""
+    (y,) = made.calls[call].results
+    wrong = (shape_of(y.values * 2, with_values=True),)
+    made.calls.append(Seen({**made.calls[call].given, **given}, wrong))
+
+
+def test_a_result_beyond_the_bound_that_others_keep_is_a_fault():
+    found = seen(lambda x: x.softmax(-1), (4, 9), scalars={"fast": False})
+    _doubled(found, 0)
+    assert guess(found) is None
+    made, (fault,) = judged(found)
+    assert (made.operator, made.calls) == ("softmax", 2)
+    assert fault.message.startswith("softmax: y[")
+    assert fault.kind[0] == "K-VAL-01"
+
+
+def test_what_may_be_another_operator_is_not_judged():
+    found = seen(lambda x: x.softmax(-1), (4, 9), scalars={"fast": False})
+    _doubled(found, 0, fast=True)  # of an option with which no call agrees
+    assert judged(found)[1] == []
+    found.calls[2:] = [found.calls[0]] * 2
+    found.name = "capped"  # no name of the operator's
+    _doubled(found, 0)
+    assert judged(found) is None
+    found.name, found.calls[:-1] = "softmax", found.calls[:1]  # one alone agrees
+    assert judged(found) is None

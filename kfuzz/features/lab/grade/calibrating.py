@@ -25,12 +25,12 @@ from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.finding import Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Role, Soundness, Verdict
-from kfuzz.engine.search.case_drawing import round_seed, search_round, strategy_of
 from kfuzz.engine.workers.jobs import Stopped, processors, streamed, waited
 from kfuzz.engine.workers.runner import attributed, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.calling import as_argument
+from kfuzz.evaluation.drawing import round_seed, search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import (

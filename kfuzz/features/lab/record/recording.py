@@ -26,11 +26,11 @@ from kfuzz.core.errors import BindingError, DecodeError, HarnessError, UsageErro
 from kfuzz.core.finding import Fingerprint, safe_name, short_hash
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
 from kfuzz.core.verdict import Observed
-from kfuzz.engine.search.case_drawing import fuzz_target, round_seed, strategy_of
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.calling import posed
+from kfuzz.evaluation.drawing import fuzz_target, round_seed, strategy_of
 from kfuzz.execution.values.fills import HOST, logical_values, pinned
 from kfuzz.features.lab.grade.grading import claims_of
 from kfuzz.features.lab.probe.search import readings

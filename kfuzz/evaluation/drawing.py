@@ -1,4 +1,6 @@
-"""One round of search: Hypothesis draws recipes, the runner judges them.
+"""One round of search: Hypothesis draws recipes, which are judged elsewhere.
+
+A kernel's child draws its own: a process that drew for all would be waited for by each.
 
 The test function records, and raises nothing but what ends its round: an exception
 ends the search after some 33 of 1,000 calls (measured). Its phase is generate;
@@ -8,10 +10,12 @@ derandomised profile where `CI` is set.
 
 import contextlib
 import inspect
+import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
@@ -21,15 +25,18 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
 
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.core.budget import Burst, Scale, SizeBudget
-from kfuzz.core.errors import BindingError
+from kfuzz.core.budget import MEMBERS, Burst, Scale, SizeBudget
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
 from kfuzz.evaluation.large import row_axis
-from kfuzz.strategies.cases import Domain, cases
+from kfuzz.execution.device.backends import Batches
+from kfuzz.strategies.cases import Domain, bursts, cases
 from kfuzz.strategies.shapes import large_cases
 
 Drawn = TypeVar("Drawn", Case, Burst)
+
+BOUNDS: Final = (1 << 8, 1 << 12, 1 << 16, 1 << 22)
+"""The most elements that a tensor of each class has; the last one has the budget's."""
 
 
 class _NoConstants(contextlib.ContextDecorator):
@@ -257,106 +264,47 @@ def search_round(
         seed(seed_value)(configured(given(strategy)(once)))()
 
 
-# Which sizes a kernel's next round draws: classes share a kernel's time equally.
-#
-# What a case of some size costs is known once it has run, and one slow call says
-# nothing of the next. So nothing is estimated: the class that has had the least time
-# draws next, and what takes too long is cut short where it happens.
-
-BOUNDS: Final = (1 << 8, 1 << 12, 1 << 16, 1 << 22)
-"""The most elements that a tensor of each class has; the last one has the budget's."""
-
-# The first round of a class is short, so that a gross fault shows in a second; later
-# ones are longer, but none than this. Those for which
-# there is little time are shorter: Hypothesis begins each with the simplest case, and
-# one of ten cases and more with a tenth of nearly simplest ones.
-FIRST_ROUND: Final = 25
-LONGEST_ROUND: Final = 200
-SHORTEST_ROUND: Final = 9
-# Where time is limited a round draws for so much of what is left to the kernel: half
-# of that cases, half batches.
-QUANTUM: Final = 1 / 8
-QUANTUM_SECONDS: Final = (0.2, 2.0)
-"""The least and the most."""
-
-
-@dataclass
-class SizeClass:
-    """The cases of up to a number of elements.
-
-    Attributes:
-        budget: limits of their sizes.
-        cases: how many its next round draws.
-        rounds: given to it.
-        seconds: that these took.
-    """
-
-    budget: SizeBudget
-    cases: int = FIRST_ROUND
-    rounds: int = 0
-    seconds: float = 0.0
-
-    def count(self, seconds: float, *, cut_at: int | None) -> None:
-        """Count a round.
-
-        Args:
-            seconds: that it took.
-            cut_at: for how many cases there was time; None where that was enough.
-        """
-        self.rounds += 1
-        self.seconds += seconds
-        if cut_at is None:
-            self.cases = min(2 * self.cases, LONGEST_ROUND)
-        else:
-            self.cases = max(cut_at, SHORTEST_ROUND)
-
-
-def size_classes(
-    budget: SizeBudget, is_possible: Callable[[SizeBudget], object]
-) -> list[SizeClass]:
-    """Return the classes within a budget, the one of all sizes first.
+def drawn(
+    strategy: SearchStrategy[Drawn], *, seconds: float = math.inf, **how: Any
+) -> list[Drawn]:
+    """Return the cases or batches of one round, at least one if there is any.
 
     Args:
-        budget: of the kernel.
-        is_possible: raises `BindingError` where no case is within a budget.
+        strategy: of the kernel's cases or batches.
+        seconds: after which no more are drawn.
+        how: as of `search_round`.
     """
-    made = [SizeClass(budget)]
-    for bound in reversed(BOUNDS):
-        if bound < budget.elements:
-            smaller = replace(budget, elements=bound)
-            try:
-                is_possible(smaller)
-            except BindingError:
-                break
-            made.append(SizeClass(smaller))
+    made: list[Drawn] = []
+    end = time.monotonic() + seconds
+    search_round(
+        strategy, made.append, ends=lambda: bool(made) and time.monotonic() >= end,
+        **how,
+    )  # fmt: skip
     return made
 
 
-BYTES_EACH: Final = 1 << 10
-"""Memory for each element of the largest tensor: twice what judging took at most."""
-
-
-def above(budget: SizeBudget, largest: SizeBudget, free: int) -> list[SizeClass]:
-    """Return the class of larger sizes than a budget has, none if memory lacks.
+def batches_of(
+    kernel: BoundKernel, strategy: SearchStrategy[Case], batches: Batches, most: int
+) -> SearchStrategy[Burst]:
+    """Return what a kernel's batches are drawn from.
 
     Args:
-        budget: of the kernel.
-        largest: what the backend has time for.
-        free: bytes on the device that one worker may take.
+        kernel: the kernel.
+        strategy: of its cases.
+        batches: how the backend batches them.
+        most: items of a batch at most, by the user.
     """
-    elements = min(free // BYTES_EACH, largest.elements)
-    if elements <= budget.elements:
-        return []
-    power = 1 << (elements.bit_length() - 1)
-    return [SizeClass(replace(largest, elements=power))]
+    items = partial(items_of, batches=batches, most=most)
+    return bursts(strategy, groups_of(kernel), members=items)
 
 
-def due(classes: Sequence[SizeClass]) -> SizeClass:
-    """Return the class that has had the least time."""
-    return min(classes, key=lambda each: each.seconds)
+def items_of(case: Case, batches: Batches, most: int) -> int:
+    """Return how many items a batch of a structure has; it depends on nothing else.
 
-
-def quantum(left: float) -> float:
-    """Return the seconds for which a round draws, of those left to its kernel."""
-    least, most = QUANTUM_SECONDS
-    return min(max(QUANTUM * left, least), most)
+    Args:
+        case: the structure.
+        batches: how the backend batches cases.
+        most: limit set by the user.
+    """
+    room = batches.elements // max(case.elements, 1)
+    return max(min(most, MEMBERS, room), 1)
