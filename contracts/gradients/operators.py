@@ -78,9 +78,10 @@ def vector_jacobian(
         places: which of its results they belong to.
         wanted: positions of the arguments whose gradients are returned.
     """
-    import torch
 
     def product(*tensors: "nm.Tensor", **scalars: Any) -> "tuple[nm.Tensor, ...]":
+        import torch
+
         given, grads = list(tensors[:arguments]), tensors[arguments:]
 
         def results(*leaves: "nm.Tensor") -> "tuple[nm.Tensor, ...]":

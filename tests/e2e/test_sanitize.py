@@ -78,6 +78,9 @@ kernels.add(x, x)
 kernels.add(x[:64], x[:64])
 kernels.double(torch.empty(8, device="cuda"))
 assert kernels.padded(50).sum().item() == 50  # what is loaded beside decides nothing
+compiled = kernels._double.warmup(x, x, 100, B=64, grid=(1,))
+assert compiled.n_regs and compiled.metadata.shared
+compiled[(2,)](x, torch.empty_like(x), 100, B=64)
 """
 TESTS = """
 import pytest
@@ -121,7 +124,7 @@ def test_faults_are_named_by_line_and_the_program_stays_as_it_is(
     assert "_double: load at kernels.py:18" in done.stdout
     assert "x float32[8], which is uninitialized" in done.stdout
     assert "launched at " in done.stdout
-    assert "2 faults in 4 launches of 3 kernels, in one process" in done.stdout
+    assert "2 faults in 5 launches of 3 kernels, in one process" in done.stdout
     failed = ET.parse(program.folder / "r.xml").findall(".//failure")
     assert [f.get("type") for f in failed] == ["K-MEM-01", "K-MEM-02"]
     results = json.loads((program.folder / "r.sarif").read_text())["runs"][0]["results"]

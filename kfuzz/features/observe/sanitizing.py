@@ -279,7 +279,7 @@ class _Checking:
             if os.getpid() != self._pid:
                 self._pid, self._seen = os.getpid(), Seen()
             if kwargs.get("warmup"):
-                return _COMPILED
+                return _Compiled(function)
             code = function.fn.__code__
             kernel = Kernel(code.co_filename, code.co_firstlineno, code.co_name)
             given = dict(zip(function.arg_names, args, strict=False)) | {
@@ -347,11 +347,19 @@ class _Checking:
             self._seen.add(fault)
 
 
-# What compiling a kernel without a launch gives: it takes next to nothing of a GPU.
-_COMPILED: Final = SimpleNamespace(
-    n_regs=32, n_spills=0, n_max_threads=1024, asm={}, _init_handles=lambda: None,
-    metadata=SimpleNamespace(shared=1024, num_warps=4, num_stages=1, num_ctas=1),
-)  # fmt: skip
+class _Compiled:
+    """What compiling a kernel without a launch gives: it takes little of a GPU."""
+
+    n_regs, n_spills, n_max_threads = 32, 0, 1024
+    metadata = SimpleNamespace(shared=1024, num_warps=4, num_stages=1, num_ctas=1)
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def _init_handles(self) -> None: ...
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self._function.run, grid=grid, warmup=False)
 
 
 def _first_line(error: Exception) -> str:

@@ -33,14 +33,15 @@ def _step(x, state, w, y, x0, x1, s0, s1, s2, w0, w1, D, W, first, BLOCK: tl.con
     b = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     real = d < D
-    new = tl.load(x + b * x0 + d * x1, mask=real, other=0.0).to(tl.float32)
-    last = tl.load(w + d * w0 + (W - 1) * w1, mask=real, other=0.0).to(tl.float32)
-    total = new * last
-    for j in range(W - 1):
-        at = state + b * s0 + d * s1 + (first + j) * s2
+    total = tl.zeros([BLOCK], tl.float32)
+    at, tap = state + first + b * s0 + d * s1, w + d * w0
+    for _ in range(W - 1):
         old = tl.load(at, mask=real, other=0.0).to(tl.float32)
-        tap = tl.load(w + d * w0 + j * w1, mask=real, other=0.0).to(tl.float32)
-        total += old * tap
+        total += old * tl.load(tap, mask=real, other=0.0).to(tl.float32)
+        at += s2
+        tap += w1
+    new = tl.load(x + b * x0 + d * x1, mask=real, other=0.0).to(tl.float32)
+    total += new * tl.load(tap, mask=real, other=0.0).to(tl.float32)
     tl.store(y + b * D + d, total.to(y.dtype.element_ty), mask=real)
 
 
@@ -49,7 +50,7 @@ def _run(x, state, weight, first):
     y = torch.empty(b, d, dtype=x.dtype, device=x.device)
     _step[(b, triton.cdiv(d, 16))](
         x, state, weight, y, *x.stride(), *state.stride(), *weight.stride(),
-        d, weight.shape[1], first, BLOCK=16,
+        d, weight.shape[1], first * state.stride(2), BLOCK=16,
     )  # fmt: skip
     return y
 

@@ -25,9 +25,9 @@ operator = kfuzz.reference(
 
 
 @triton.jit
-def _row(table, index, j, L, t0, t1, i1, d, D):
-    at = tl.load(index + j * i1, mask=j < L, other=0)
-    return tl.load(table + at * t0 + d * t1, mask=(d < D) & (j < L), other=0.0)
+def _row(table, at, real, t0, t1, d, D):
+    row = tl.load(at, mask=real, other=0)
+    return tl.load(table + row * t0 + d * t1, mask=(d < D) & real, other=0.0)
 
 
 @triton.jit
@@ -37,9 +37,12 @@ def _pool(
     bag = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK).to(tl.int64)
     total = tl.zeros([BLOCK], tl.float32)
+    at = index + bag * i0
     for j in range(0, L, 2):
-        a = _row(table, index + bag * i0, j, L, t0, t1, i1, d, D)
-        b = _row(table, index + bag * i0, j + 1, L, t0, t1, i1, d, D)
+        a = _row(table, at, j < L, t0, t1, d, D)
+        at += i1
+        b = _row(table, at, j + 1 < L, t0, t1, d, D)
+        at += i1
         if WIDE:
             total += a.to(tl.float32) + b.to(tl.float32)
         else:
