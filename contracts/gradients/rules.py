@@ -14,7 +14,12 @@ from typing import Any, Final
 from kfuzz import numerics as nm
 from kfuzz.contracts.operators.elementwise import reference_clamp, reference_silu
 from kfuzz.contracts.operators.products import reference_linear
-from kfuzz.contracts.operators.reductions import accept_sum, reference_var
+from kfuzz.contracts.operators.reductions import (
+    accept_sum,
+    cross_entropy_by_lse,
+    reference_cross_entropy,
+    reference_var,
+)
 
 Exact = Callable[["nm.Problem"], "nm.Acceptance"]
 Relation = Callable[["nm.Problem", "nm.Tensors"], "nm.Tensors"]
@@ -211,10 +216,12 @@ derived(
     "linear_gelu", "x weight bias", "* N",
     forms=(after_linear(gelu_by_erf),), stored="clone mul",
 )  # fmt: skip
+# Libraries keep logsumexp(x), and have exp(x - logsumexp(x)) for a softmax.
 derived(
     "cross_entropy",
     "logits",
     "",
+    forms=(reference_cross_entropy, cross_entropy_by_lse),
     variants={
         "": ({"reduction": ("mean", "sum")}, ""),
         "_none": ({"reduction": ("none",)}, "N"),

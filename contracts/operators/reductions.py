@@ -176,22 +176,32 @@ log_softmax = along(
 STEPS: Final = 6
 
 
-def reference_cross_entropy(
-    logits: Any,
-    target: Any,
-    *,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str = "mean",
-) -> Any:
+def reference_cross_entropy(logits: Any, target: Any, **scalars: Any) -> Any:
     """(1-s) (-log p_t) + s/C sum_j (-log p_j) of each row; their mean, or their sum.
 
     Ignored rows are not counted; without a reduction they are 0.
     """
     import torch
 
+    return _cross_entropy(torch.log_softmax(logits, -1), target, **scalars)
+
+
+def cross_entropy_by_lse(logits: Any, target: Any, **scalars: Any) -> Any:
+    """The same with log p = x - logsumexp(x), whose gradient has exp(x - logsumexp)."""
+    return _cross_entropy(log_softmax_by_lse(logits, dim=-1), target, **scalars)
+
+
+def _cross_entropy(
+    log_p: Any,
+    target: Any,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str = "mean",
+) -> Any:
+    import torch
+
     kept = target != ignore_index
-    log_p = torch.log_softmax(logits, -1)
     at = torch.where(kept, target, 0).unsqueeze(-1)
     loss = -log_p.gather(-1, at).squeeze(-1)
     if label_smoothing:

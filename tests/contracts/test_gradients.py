@@ -433,6 +433,29 @@ def test_what_is_stored_on_the_way_may_be_beyond_its_format_in_another_order() -
             assert bool(missed.any()) is not right
 
 
+def test_a_softmax_by_the_stored_logsumexp_is_right_in_cross_entropy() -> None:
+    made = bound(ops.cross_entropy, lambda logits, target: logits, dtypes="float32")
+    specs = {
+        "logits": TensorSpec((2, 64), ("N", "C"), "float32"),
+        "target": TensorSpec((2,), ("N",), "int64"),
+        "grad_y": TensorSpec((), (), "float32"),
+    }
+    case = Case({n: replace(s, fill=Fill("randn", 1)) for n, s in specs.items()})
+    x = 25_000 + torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    given = {"logits": x, "target": torch.tensor([0, 1]), "grad_y": torch.tensor(1.0)}
+    problem = pose(made.operator, case, given, made.declaration)
+    allowed = accept(made.operator, problem)["dlogits"]
+    lse = torch.logsumexp(x, -1, keepdim=True)
+    one_hot = torch.eye(64)[:2]
+    right = (torch.exp(x - lse) - one_hot) / 2
+    assert not compare(right.unsqueeze(0), allowed).missed.any()
+    assert not compare(
+        ((x.softmax(-1) - one_hot) / 2).unsqueeze(0), allowed
+    ).missed.any()
+    wrong = (torch.exp(x - lse - 2.0**-4) - one_hot) / 2
+    assert compare(wrong.unsqueeze(0), allowed).missed.any()
+
+
 def test_contracts_of_gradients_are_listed_under_the_forward_operator() -> None:
     listed = {c.identifier for c in every_contract()}
     assert {f"K-GRD-01/{name}" for name in RULES} <= listed
