@@ -215,7 +215,8 @@ from triton.language import multiple_of
 def _wrapped(x, o, n, m, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     i = tl.max_contiguous(tl.multiple_of(i, B), B)
-    j = tl.max_contiguous(multiple_of(i % m, B), B)
+    j = tl.max_contiguous(multiple_of(i % m, B), B)  # what wraps is thrown away
+    tl.max_contiguous(i + i // 8 * (m % 64), B)
     tl.assume(m >= 64)
     tl.store(o + i, tl.load(x + j, mask=i < n), mask=i < n)
 
@@ -265,10 +266,11 @@ def test_untrue_hints_and_overflows_are_named_and_true_ones_are_not(
     assert "0 faults in 8 launches of 3 kernels" in good.stdout
     done = program.kfuzz("sanitize", "program.py", "wrong")
     assert done.returncode == 1, done.stderr
-    assert "tl.max_contiguous(64) at program.py:14, program (1, 0, 0)" in done.stdout
+    assert "tl.max_contiguous(64) at program.py:15, program (0, 0, 0)" in done.stdout
+    assert "tl.max_contiguous(64) at program.py:14" not in done.stdout
     assert "tl.multiple_of(64) at program.py:14" in done.stdout
-    assert "tl.assume at program.py:15, program (0, 0, 0): untrue" in done.stdout
-    assert "tl.multiple_of(16, 16) at program.py:22" in done.stdout
+    assert "tl.assume at program.py:16, program (0, 0, 0): untrue" in done.stdout
+    assert "tl.multiple_of(16, 16) at program.py:23" in done.stdout
     assert "where an offset of 32 bits overflows" in done.stdout
     assert "5 faults in 9 launches of 4 kernels" in done.stdout
 

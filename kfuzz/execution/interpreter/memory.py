@@ -837,10 +837,13 @@ def untrue(name: str, values: Any, numbers: Sequence[int], step: int) -> Indices
     wrong = np.full(x.shape, name == "multiple_of")
     for axis, number in enumerate(numbers, x.ndim - len(numbers)):
         later = (*(slice(None),) * axis, slice(1, None))
-        goes_on = np.diff(x, axis=axis) == (0 if name == "max_constancy" else step)
+        steps = np.diff(x, axis=axis)
+        goes_on = steps == (0 if name == "max_constancy" else step)
         if name == "multiple_of":  # of the first of each run
             wrong[later] &= ~goes_on
         elif x.shape[axis] > 1:
+            # Offsets % N begin anew: kernels throw away what is loaded from there on.
+            goes_on |= (steps < 0) & (name == "max_contiguous")
             inside = np.arange(1, x.shape[axis]) % number != 0
             others = (1,) * (x.ndim - axis - 1)
             wrong[later] |= ~goes_on & inside.reshape(-1, *others)
