@@ -126,14 +126,14 @@ def test_what_a_run_draws_depends_on_its_seed(kernels: Path, judged: Judged) -> 
 def test_what_breaks_in_one_kernels_turn_is_an_error_of_that_kernel(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strategy = campaign.Campaign.strategy
+    draws = campaign.Campaign.draws
 
     def broken(self: Any, kernel: Any, *given: Any) -> Any:
         if kernel.name == "right" and kernel.rounds:
             raise ZeroDivisionError("a mistake of kfuzz's")
-        return strategy(self, kernel, *given)
+        return draws(self, kernel, *given)
 
-    monkeypatch.setattr(campaign.Campaign, "strategy", broken)
+    monkeypatch.setattr(campaign.Campaign, "draws", broken)
     told = events(kernels, 3)
     finished = {e.kernel: e for e in told if isinstance(e, KernelFinished)}
     assert finished["kernels.py::right"].cases == 25
