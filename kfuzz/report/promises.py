@@ -174,13 +174,16 @@ def operator_lines(operators: Iterable[Operator], *, markdown: bool) -> list[str
 
 def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
     """Return what an operator takes and returns, and the contracts that bind it."""
+    # Contracts are listed without torch, which an example needs.
+    from kfuzz.contracts.gradients.operators import at_an_example
+
     facts = [
         ("call", operator.signature_text()),
         ("returns", ", ".join(operator.outputs)),
         ("domain", operator.domain_text()),
         ("reference", operator.oracle_text()),
         ("tolerance", f"{operator.tolerance.structure}: {operator.tolerance.bound}"),
-        *_at_an_example(operator),
+        *at_an_example(operator),
     ]
     bound = contracts_of(operator)
     rows = [("contract", "name"), *((i, promise(c)) for i, c in bound.items())]
@@ -195,44 +198,6 @@ def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
     ]
     draw = markdown_page if markdown else text_page
     return draw(operator.name, facts, sections)
-
-
-def _at_an_example(operator: Operator) -> Iterator[tuple[str, str]]:
-    """Yield what is accepted of one element of an example, and what is not."""
-    import torch
-
-    from kfuzz.contracts.gradients.operators import example_of, sizes_of
-    from kfuzz.contracts.oracle import accept
-    from kfuzz.numerics.acceptance import Problem
-    from kfuzz.numerics.formats import FORMATS
-
-    taken, dtypes = tuple(operator.tensors), operator.dtypes
-    fmt = FORMATS["float32" if "float32" in dtypes else dtypes[0]]
-    given = example_of(operator, taken, sizes_of(operator, taken))
-    held = (x.to(fmt.dtype).double() if x.is_floating_point() else x for x in given)
-    scalars = {n: p.default for n, p in operator.scalars.items()}
-    tensors = {n: x.unsqueeze(0) for n, x in zip(taken, held, strict=True)}
-    try:
-        accepted = accept(
-            operator, Problem(tensors, scalars, fmt, fmt, operator.defaults)
-        )
-    except Exception:  # its domain is narrower than what its parameters say
-        return
-    output, made = next(iter(accepted.items()))
-    decided = (~made.undecided & torch.isfinite(made.reference)).nonzero().tolist()
-    if not decided or made.output.integral:
-        return
-    at = tuple(decided[len(decided) // 2])
-    low, high = (end[at].to(made.output.dtype) for end in made.stored)
-    ends = low.nextafter(low - 1), high.nextafter(high + 1)
-    place = f"{output}[{', '.join(map(str, at[1:]))}]" if at[1:] else output
-    sizes = ", ".join(f"{n} {list(x.shape)}" for n, x in zip(taken, given, strict=True))
-    yield (
-        "example",
-        f"{sizes}, of n numbers 1/n to 1 in {fmt.name}: {place} = "
-        f"{float(made.reference[at]):.9g} is accepted from {low:.9g} to {high:.9g}",
-    )
-    yield "rejected", f"there {ends[0]:.9g} and less, {ends[1]:.9g} and more, NaN"
 
 
 def operator_pages(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
