@@ -127,7 +127,7 @@ def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance
     import torch
 
     shape = (-1, *[1] * (made.low.dim() - 1))
-    total, greatest, reach = reached(problem)
+    total, greatest, reach = reach_of(problem)
     limit = nm.Accumulation.declared(problem.declaration).limit / _HEADROOM
     wild = (total.clamp(min=1) * reach > limit).reshape(shape)
     classes = made.classes
@@ -139,7 +139,7 @@ def in_any_order(problem: "nm.Problem", made: "nm.Acceptance") -> "nm.Acceptance
     return replace(made, ambiguous=made.ambiguous | wild, classes=classes)
 
 
-def reached(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor, nm.Tensor]":
+def reach_of(problem: "nm.Problem") -> "tuple[nm.Tensor, nm.Tensor, nm.Tensor]":
     """Return how far some order of factors or terms may reach, by member.
 
     Kernels multiply gradients with one argument or with another first, and sum before

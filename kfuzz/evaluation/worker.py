@@ -133,9 +133,8 @@ class Worker:
     def adopt(self, evaluator: Evaluator) -> None:
         """Serve a kernel that is loaded."""
         self._evaluator = evaluator
-        sizes_in_code(
-            evaluator.kernel
-        )  # as they are before a call changes what it names
+        # Remembered as they are before a call changes what the code names.
+        sizes_in_code(evaluator.kernel)
         self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
 
     def open(self, **message: Any) -> Reply:

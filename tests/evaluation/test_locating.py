@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -366,7 +367,8 @@ def test_a_bound_that_a_function_is_made_with_comes_first(tmp_path: Path) -> Non
     assert evaluator.judge(failing[0], Depth.BASE).failure is not None
 
 
-def test_it_is_given_up_where_one_call_takes_all_the_time(tmp_path: Path) -> None:
+def faulty(tmp_path: Path) -> tuple[Locating, list[Case]]:
+    """Return what looks for the line of a fault, and two cases that fail, pinned."""
     file = tmp_path / "kernels.py"
     name, right, wrong = FAULTS[QUICK]
     file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
@@ -374,51 +376,35 @@ def test_it_is_given_up_where_one_call_takes_all_the_time(tmp_path: Path) -> Non
     budget = budget_for(kernel.kernel, "interpret")
     evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
     failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
-    case = evaluator.pin(next(failing))
-    failure = evaluator.judge(case, Depth.BASE).failure
+    cases = [evaluator.pin(case) for case in islice(failing, 2)]
+    failure = evaluator.judge(cases[0], Depth.BASE).failure
     assert failure is not None
-    made = Locating(evaluator, failure.signature(name), tmp_path)
+    return Locating(evaluator, failure.signature(name), tmp_path), cases
+
+
+def test_it_is_given_up_where_one_call_takes_all_the_time(tmp_path: Path) -> None:
+    made, [case, _] = faulty(tmp_path)
     assert made.line([case], time.monotonic()) is None
     assert made.tried == 0
     assert "a call" in made.why
 
 
 def test_no_patch_without_time_to_try_it(tmp_path: Path) -> None:
-    file = tmp_path / "kernels.py"
-    name, right, wrong = FAULTS[QUICK]
-    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
-    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
-    budget = budget_for(kernel.kernel, "interpret")
-    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
-    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
-    case = evaluator.pin(next(failing))
-    failure = evaluator.judge(case, Depth.BASE).failure
-    assert failure is not None
-    made = Locating(evaluator, failure.signature(name), tmp_path)
+    made, [case, _] = faulty(tmp_path)
     assert made.line([case], time.monotonic() + 60.0) is not None
     assert made.fixes
     assert made.drafts(time.monotonic()) == ()
     assert "could not be held" in made.why
     [draft] = made.drafts(time.monotonic() + 60.0)[:1]
-    assert draft.before == file.read_text()
+    assert draft.before == (tmp_path / "kernels.py").read_text()
     assert draft.after != draft.before
 
 
 def test_a_change_whose_call_the_end_cuts_short_is_not_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "kernels.py"
-    name, right, wrong = FAULTS[QUICK]
-    file.write_text(KERNELS.replace(right, wrong), encoding="utf-8")
-    kernel = load(Source(file=file, only=(name,)), root=tmp_path)[0]
-    budget = budget_for(kernel.kernel, "interpret")
-    evaluator = Evaluator(kernel.kernel, setting_of("cpu", budget, CLASSES))
-    failing = (c for c in drawn(kernel) if evaluator.judge(c, Depth.BASE).failure)
-    case = evaluator.pin(next(failing))
-    failure = evaluator.judge(case, Depth.BASE).failure
-    assert failure is not None
-    made = Locating(evaluator, failure.signature(name), tmp_path)
-    further = iter([evaluator.pin(next(failing))])
+    made, [case, another] = faulty(tmp_path)
+    further = iter([another])
     end = time.monotonic() + 60.0
 
     def mends(searching: Locating, edit: Change, _: Case) -> bool:

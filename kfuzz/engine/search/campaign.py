@@ -78,7 +78,7 @@ from kfuzz.engine.search.schedule import (
     watched,
 )
 from kfuzz.engine.workers import zygotes
-from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, streamed
+from kfuzz.engine.workers.jobs import SHARING, Halt, Stopped, fair_share, streamed
 from kfuzz.engine.workers.runner import Runner, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for, home_of, runs_on
 from kfuzz.evaluation.drawing import round_seed, strategy_of
@@ -634,11 +634,10 @@ class Campaign:
     def _finished(self, kernel: KernelSearch, end: float) -> Iterator[Event]:
         """Take to their minimum those that one worker has found."""
         for entry in [entry for worker, entry in self.unfinished if worker is kernel]:
-            now, finding = time.monotonic(), entry.own
-            # Of those that are left as many are reduced at once as there are jobs.
+            finding = entry.own
             left = len(self.unfinished) - next(self._reduced)
-            fair = max(end - now, 0.0) * min(self.jobs, left) / left
-            until = now + min(fair, after_seconds(kernel, finding))
+            fair = fair_share(end, left, self.jobs)
+            until = time.monotonic() + min(fair, after_seconds(kernel, finding))
             seconds = partial(self.reducing_seconds, kernel, finding, until)
             stopped = partial(self._expired, kernel)
             with kernel.taking(finding.signature.symptom, until):

@@ -20,7 +20,7 @@ from kfuzz.core.verdict import ATTRIBUTED, FAILING
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.engine.confirm import is_by_chance
 from kfuzz.engine.replay import locate as load_kernel
-from kfuzz.engine.workers.jobs import Stopped, streamed
+from kfuzz.engine.workers.jobs import Stopped, fair_share, streamed
 from kfuzz.engine.workers.runner import ENDS_CHILD, runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.evaluation.drawing import search_round, strategy_of
@@ -129,9 +129,7 @@ def located(
 
     def of_kernel(kernel: Any, findings: list[Finding]) -> Iterator[Event]:
         for finding in findings:
-            # Of those that are left as many are at it at once as there are jobs.
-            left = total - next(done)
-            fair = max(end - time.monotonic(), 0.0) * min(jobs, left) / left
+            fair = fair_share(end, total - next(done), jobs)
             if stopped() or fair <= 0:
                 return
             line, _, why = line_of(

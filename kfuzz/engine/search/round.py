@@ -77,7 +77,7 @@ QUANTUM: Final = 1 / 8
 QUANTUM_SECONDS: Final = (0.2, 2.0)
 """The least and the most."""
 DRAWING: Final = 1 / 4
-"""The part of these seconds that drawing itself may take."""
+"""The part of either half that drawing itself may take."""
 
 
 @dataclass

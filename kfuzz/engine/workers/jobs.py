@@ -91,6 +91,17 @@ class Halt:
 _ENDED: Final = object()
 
 
+def fair_share(end: float, left: int, jobs: int) -> float:
+    """Return the seconds of one of several pieces of work, some done at once.
+
+    Args:
+        end: `time.monotonic()` at which all are to be done.
+        left: how many are not, this one among them.
+        jobs: how many are done at once.
+    """
+    return max(end - time.monotonic(), 0.0) * min(jobs, left) / left
+
+
 def streamed(
     take: Callable[[], Iterable[T] | None],
     jobs: int,
