@@ -71,8 +71,7 @@ def bits_to_number(bits: int, dtype: str) -> float | int:
         return bits - (1 << width) if bits >> (width - 1) else bits
     if d.itemsize >= 4:
         code = "<d" if d.itemsize == 8 else "<f"
-        value: float = struct.unpack(code, bits.to_bytes(d.itemsize, "little"))[0]
-        return value
+        return float(struct.unpack(code, bits.to_bytes(d.itemsize, "little"))[0])
     e_bits, m_bits = d.exponent_bits, d.mantissa_bits
     sign = -1.0 if bits >> (e_bits + m_bits) & 1 else 1.0
     exponent = bits >> m_bits & ((1 << e_bits) - 1)

@@ -237,6 +237,8 @@ class Footprint:
         Elements that lie between each other, as the columns of one buffer do,
         have no byte in common.
         """
+        if 0 in self.shape + other.shape:  # NumPy before 2.4 refuses address 0
+            return False
         most: Any = 1_000
         try:
             return np.shares_memory(self._array, other._array, max_work=most)

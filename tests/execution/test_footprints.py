@@ -38,6 +38,8 @@ def test_the_empty_meet_nothing(shape: tuple[int, ...]) -> None:
     empty = buffer.new_empty(shape)
     assert not meets(empty, empty)
     assert not meets(buffer[:0].view(0), buffer)
+    nowhere = Footprint(0, shape, (1,) * len(shape), 4)  # as on a device
+    assert not nowhere.overlaps(Footprint.of(buffer))
 
 
 def test_a_sparse_view_is_compared_by_its_elements() -> None:

@@ -38,7 +38,7 @@ from kfuzz.engine.explain import CLASS_OF, with_ordinary_numbers
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped
-from kfuzz.engine.workers.runner import HANG_SECONDS
+from kfuzz.engine.workers.runner import ENDS_CHILD, HANG_SECONDS
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
 from kfuzz.store.life import covering, enter, merged, under
@@ -413,7 +413,8 @@ def first_seconds(kernel: KernelSearch, finding: Finding, left: float) -> float:
     A large case is made no smaller: it gets all that confirming it takes.
     """
     most = left if finding.case.large else SLOW_SECONDS
-    slow = min(2 * to_confirm(kernel, finding), most)
+    each = most if finding.signature.kind in ENDS_CHILD else to_confirm(kernel, finding)
+    slow = min(2 * each, most)
     return min(max(FIRST_SECONDS, FIRST_SHARE * left, slow), left)
 
 

@@ -709,8 +709,7 @@ class Runner:
         for last in (False, True):
             peer = self._send({"do": "generate", **how})
             try:
-                drawn: list[Any] = self._reply(peer, OPEN_SECONDS)["drawn"]
-                return drawn
+                return list(self._reply(peer, OPEN_SECONDS)["drawn"])
             except ChildRaised as raised:
                 what = f"no case can be drawn: {raised.type}: {raised.message}"
                 raise HarnessError(what) from raised

@@ -242,7 +242,8 @@ class Shadow(KeepFloat64):  # type: ignore[no-untyped-call]
                 return
             numbers = torch.isfinite(x) & torch.isfinite(own)
             same = numbers | (x == own) | (torch.isnan(x) & torch.isnan(own))
-            if not bool(same.all()):
+            # A device is not waited for.
+            if x.device.type != "cpu" or not bool(same.all()):
                 limited = torch.where(same, shade.limited, 1.0)
                 self._kept(x, replace(shade, limited=limited))
         elif not torch.equal(x, own):
