@@ -35,7 +35,6 @@ def norm_kernel(
     x_ptr, r_ptr, w_ptr, b_ptr, y_ptr, h_ptr,
     stride_m, stride_n, stride_rm, stride_rn, stride_w, stride_b, m, n, eps,
     CENTRED: tl.constexpr, RESIDUAL: tl.constexpr, EPS_OUTSIDE: tl.constexpr,
-    PADDED_VARIANCE: tl.constexpr, ONE_PASS: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y[i, :] = (h - mean) / sqrt(variance + eps) * w + b, mean and b where CENTRED."""
@@ -52,24 +51,18 @@ def norm_kernel(
         if RESIDUAL:
             tl.store(h_ptr + rows * n + offs, h.to(h_ptr.dtype.element_ty), mask=mask)
         total += h
-        if ONE_PASS:
-            squares += h * h
     mean = tl.zeros([ROWS, 1], tl.float32)
     if CENTRED:
         mean = tl.sum(total, axis=1)[:, None] / n
-    if not ONE_PASS:
-        for start in range(0, n, BLOCK):
-            offs = start + lanes
-            mask = (rows < m) & (offs < n)
-            x_at = rows * stride_m + offs * stride_n
-            r_at = rows * stride_rm + offs * stride_rn
-            d = added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL) - mean
-            if not PADDED_VARIANCE:
-                d = tl.where(offs < n, d, 0.0)
-            squares += d * d
+    for start in range(0, n, BLOCK):
+        offs = start + lanes
+        mask = (rows < m) & (offs < n)
+        x_at = rows * stride_m + offs * stride_n
+        r_at = rows * stride_rm + offs * stride_rn
+        d = added(x_ptr, r_ptr, x_at, r_at, mask, RESIDUAL) - mean
+        d = tl.where(offs < n, d, 0.0)
+        squares += d * d
     variance = tl.sum(squares, axis=1)[:, None] / n
-    if ONE_PASS:
-        variance -= mean * mean
     scale = tl.rsqrt(variance + eps)
     if EPS_OUTSIDE:
         scale = 1.0 / (tl.sqrt(variance) + eps)
@@ -120,11 +113,10 @@ def log_softmax_kernel(
 def norm(
     x: Tensor, weight: Tensor, eps: float, *, bias: Tensor | None = None,
     residual: Tensor | None = None, eps_outside: bool = False,
-    padded_variance: bool = False, one_pass: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the norm of h = x + residual, and h; centred with a bias.
 
-    A flag that is not at its default is a fault.
+    With `eps_outside`, a fault, eps is added to the root.
     """
     rows = as_rows(x, -1)
     others = rows if residual is None else as_rows(residual, -1)
@@ -137,8 +129,7 @@ def norm(
             *rows.stride(), *others.stride(), weight.stride(0),
             0 if bias is None else bias.stride(0), *rows.shape, eps,
             CENTRED=bias is not None, RESIDUAL=residual is not None,
-            EPS_OUTSIDE=eps_outside, PADDED_VARIANCE=padded_variance,
-            ONE_PASS=one_pass, **tiles,
+            EPS_OUTSIDE=eps_outside, **tiles,
         )  # fmt: skip
     return restored(y, x, -1), restored(h, x, -1)
 
@@ -183,28 +174,3 @@ def triton_layer_norm(
 ) -> Tensor:
     """Conforming."""
     return norm(x, weight, eps, bias=bias)[0]
-
-
-@witness(
-    LONG_ROWS, (1024,), (1024,), breaks="C-CMP-03", most=(9, 2),
-    minimal="one row, width 3: one element of x and its weight set",
-)  # fmt: skip
-@kernel(ops.layer_norm)
-def layer_norm_padded_variance(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
-    """Violates C-CMP-03: each padded lane adds (0 - mean)^2 to the variance."""
-    return norm(x, weight, eps, bias=bias, padded_variance=True)[0]
-
-
-@witness(
-    LONG_ROWS, (1024,), (1024,), breaks="C-PRC-02", most=(21, 7),
-    minimal="one row, width 2 or 3: large neighbours and one weight; up to 7 equal "
-    "elements where the variance comes out negative",
-)  # fmt: skip
-@kernel(ops.layer_norm)
-def layer_norm_one_pass(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
-) -> Tensor:
-    """Violates C-PRC-02: E[x^2] - E[x]^2 cancels where the mean is large."""
-    return norm(x, weight, eps, bias=bias, one_pass=True)[0]

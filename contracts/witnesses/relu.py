@@ -12,9 +12,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.rows import BLOCK, empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
-# The one shape at which `relu_one_shape` is right.
-BENCHMARKED = (64, 64)
-
 
 @triton.jit(do_not_specialize=["numel"])
 def relu_kernel(x_ptr, y_ptr, numel, BLOCK: tl.constexpr):
@@ -104,15 +101,6 @@ def relu_overwrites_input(x: Tensor) -> Tensor:
 def relu_wrong_dtype(x: Tensor) -> Tensor:
     """Violates K-MET-01: the result is float16 whatever the input is."""
     return launch(x.contiguous(), empty(x, torch.float16))
-
-
-@witness(SQUARE, breaks="C-CMP-03", most=(1, 1), minimal="one positive element")
-@kernel(ops.relu)
-def relu_one_shape(x: Tensor) -> Tensor:
-    """Violates C-CMP-03: computes at the benchmark's shape only, else gives zeros."""
-    if x.shape == BENCHMARKED:
-        return launch(x.contiguous(), empty(x))
-    return empty(x).zero_()
 
 
 @witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")

@@ -16,7 +16,7 @@ from tests.helpers import searches
 from tests.quality.hunting import ROOT, targets_of
 
 pytestmark = pytest.mark.gpu
-NAMES = ("softmax_tail_zero", "triton_softmax", "sum_drop_tail", "triton_sum")
+NAMES = ("softmax_tail_zero", "triton_softmax", "matmul_drop_tail", "triton_matmul")
 several = pytest.mark.skipif(
     torch.cuda.device_count() < 2, reason="one CUDA device at most"
 )
@@ -69,8 +69,8 @@ def test_two_jobs_on_one_gpu_judge_the_same_cases(
         assert len(runs[0][0][name]) >= 30, name
     assert runs[0][1] == runs[1][1]
     found = {kernel.rpartition("::")[2]: f for kernel, f in runs[0][1].items()}
-    assert found["triton_softmax"] == found["triton_sum"] == []
-    for name in ("softmax_tail_zero", "sum_drop_tail"):
+    assert found["triton_softmax"] == found["triton_matmul"] == []
+    for name in ("softmax_tail_zero", "matmul_drop_tail"):
         assert State.CONFIRMED in [state for _, state in found[name]], found
 
 

@@ -41,16 +41,6 @@ class Softmax(Function):
         return (y * (g - total)).to(ctx.saved_tensors[0].dtype), None
 
 
-class LastSoftmax(Softmax):
-    """Sums along the last dimension, whichever was asked for."""
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Return y (g - sum g y), the sum along the last dimension."""
-        ctx.dim = -1
-        return Softmax.backward(ctx, g)
-
-
 class NarrowSoftmax(Softmax):
     """Sums in float16, one element after the other."""
 
@@ -209,19 +199,6 @@ class LayerNorm(Function):
         return dx.to(g.dtype), dw, db, None
 
 
-class FlatLayerNorm(LayerNorm):
-    """Sums over the first dimension alone."""
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        """Return gradients, that of the bias over the first dimension."""
-        dx, dw, _, _ = LayerNorm.backward(ctx, g)
-        db = g.float().sum(0) if g.dim() > 1 else g.float()
-        n = g.shape[-1]
-        first = db.reshape(-1, n)[0] if db.numel() else db.new_zeros(n)
-        return dx, dw, first.to(g.dtype), None
-
-
 class FrozenLayerNorm(LayerNorm):
     """Takes a weight of ones for one that is not trained."""
 
@@ -326,11 +303,6 @@ def _product(function: type[Function]) -> Callable[..., Any]:
     return lambda a, b: called(function, a, b)
 
 
-def _detached(function: type[Function]) -> Callable[..., Any]:
-    """Cut the first factor off from the graph where rows are not full."""
-    return lambda a, b: called(function, a.detach() if a.numel() % 8 else a, b)
-
-
 def _layer_norm(function: type[Function]) -> Callable[..., Any]:
     return lambda x, weight, bias, eps=1e-5: called(function, x, weight, bias, eps)
 
@@ -350,8 +322,8 @@ _FORMS: Final[tuple[tuple[Operator, Any, Any, Any, dict[str, type[Function]]], .
     (
         ops.softmax, {"approx": True}, _of_rows, (LONG_ROWS, LONG_ROWS),
         {
-            "softmax": Softmax, "softmax_last": LastSoftmax,
-            "softmax_narrow": NarrowSoftmax, "softmax_shared": SharedSoftmax,
+            "softmax": Softmax, "softmax_narrow": NarrowSoftmax,
+            "softmax_shared": SharedSoftmax,
         },
     ),
     (ops.exp, {"approx": True}, _elementwise, (SQUARE, SQUARE), {"exp_unseen": Exp}),
@@ -364,15 +336,8 @@ _FORMS: Final[tuple[tuple[Operator, Any, Any, Any, dict[str, type[Function]]], .
         },
     ),
     (
-        ops.matmul, {}, _detached, (SQUARE, SQUARE, SQUARE),
-        {"matmul_detached": Matmul},
-    ),
-    (
         ops.layer_norm, {}, _layer_norm, (LONG_ROWS, (1024,), (1024,), LONG_ROWS),
-        {
-            "layer_norm": LayerNorm, "layer_norm_flat": FlatLayerNorm,
-            "layer_norm_none": FrozenLayerNorm,
-        },
+        {"layer_norm": LayerNorm, "layer_norm_none": FrozenLayerNorm},
     ),
     (
         ops.l2_normalize, {}, _l2_normalize, (LONG_ROWS, LONG_ROWS),

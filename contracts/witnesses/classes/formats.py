@@ -22,15 +22,6 @@ def flushed(x: Tensor) -> Tensor:
     return torch.where(x.abs() < least, torch.zeros_like(x), x)
 
 
-@witness(
-    SQUARE, breaks="C-PRC-03", most=(1, 1), minimal="one positive subnormal number"
-)
-@kernel(ops.relu, dtypes=("float32", "bfloat16", "float16"))
-def relu_flushes(x: Tensor) -> Tensor:
-    """Violates C-PRC-03: flushes, where relu keeps every bit unless declared."""
-    return torch.relu(flushed(x))
-
-
 @witness(SQUARE, SQUARE)
 @kernel(ops.mul, subnormals="flush")
 def mul_flushes(a: Tensor, b: Tensor) -> Tensor:

@@ -20,8 +20,6 @@ from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, witness
 CHUNK, PARTIALS = 256, 4
 
 _buffers: dict[object, Tensor] = {}
-# The last input and its result; the input is kept, so that its address is taken.
-_last: list[tuple[Tensor, Tensor]] = []
 
 
 @witness(SQUARE, breaks="K-MEM-04", most=(1, 0), minimal="one element, any value")
@@ -32,23 +30,6 @@ def relu_static_buffer(x: Tensor) -> Tensor:
     if key not in _buffers:
         _buffers[key] = empty(x)
     return relu.launch(x.contiguous(), _buffers[key])
-
-
-def _known(x: Tensor) -> tuple[object, ...]:
-    return x.data_ptr(), x.shape, x.stride(), x.dtype
-
-
-@witness(SQUARE, breaks="K-REF-01", most=(1, 1), minimal="one element, any value but 0")
-@kernel(ops.relu)
-def relu_memo_by_pointer(x: Tensor) -> Tensor:
-    """Violates K-REF-01: takes the input at an address for what it was there."""
-    if _last:
-        seen, y = _last[0]
-        if _known(seen) == _known(x):
-            return y.clone()
-    y = relu.launch(x.contiguous(), empty(x))
-    _last[:] = [(x, y)]
-    return y.clone()
 
 
 @witness(

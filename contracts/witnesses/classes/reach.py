@@ -86,16 +86,6 @@ def relu_reads_one_before(x: Tensor) -> Tensor:
     return relu_between(x, read_before=x.numel() % BLOCK != 0)
 
 
-@witness(
-    LONG_ROWS, breaks="C-CMP-03", most=(4, 1),
-    minimal="a 2 x 2 summed over its rows, one element set",
-)  # fmt: skip
-@kernel(ops.sum)
-def sum_ignores_column_stride(x: Tensor, dim: int) -> Tensor:
-    """Violates C-CMP-03: takes the columns for neighbours."""
-    return total(x, dim, neighbours=True)
-
-
 @triton.jit(do_not_specialize=["stride_xm", "stride_xn", "n", "stride_y", "step"])
 def amax_chunk_kernel(
     x_ptr, y_ptr, stride_xm, stride_xn, n, stride_y, step, BLOCK: tl.constexpr

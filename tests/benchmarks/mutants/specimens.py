@@ -217,8 +217,7 @@ def _product(name: str, *, bias: bool, activation: str) -> Specimen:
 
 
 def _norm(name: str, *, centred: bool = False, residual: bool = False) -> Specimen:
-    faults = dict.fromkeys(("EPS_OUTSIDE", "PADDED_VARIANCE", "ONE_PASS"), False)
-    known = {"CENTRED": centred, "RESIDUAL": residual, **faults}
+    known = {"CENTRED": centred, "RESIDUAL": residual, "EPS_OUTSIDE": False}
     return Specimen(f"triton_{name}", known)
 
 
@@ -227,10 +226,7 @@ SPECIMENS: Final = (
     Specimen("triton_softmax", {"TAIL_ZERO": False, "SUBTRACT_MAX": True}),
     _norm("layer_norm", centred=True),
     _product("matmul", bias=False, activation="none"),
-    Specimen("triton_sum", {
-        "HALF_ACCUMULATOR": False, "whole_programs": False, "drop_tail": False,
-        "half_accumulator": False, "neighbours": False,
-    }),
+    Specimen("triton_sum"),
     Specimen("triton_amax", {"ZERO_IDENTITY": False, "SWALLOW_NAN": False}),
     Specimen("triton_relu"),
     Specimen("triton_embedding", {"STRAYS": "raise", "strays": "raise"}),

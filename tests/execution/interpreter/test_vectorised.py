@@ -29,12 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 # Where the same arguments lie differs from call to call.
 PLACES = ("arguments", "results", "alone")
-# It asks whether it has seen a pointer.
-STATEFUL = "relu_memo_by_pointer"
-INTERPRETED = [
-    e for e in roster("cpu")
-    if e.backend == "interpret" and not e.alone and e.witness.kernel != STATEFUL
-]  # fmt: skip
+INTERPRETED = [e for e in roster("cpu") if e.backend == "interpret" and not e.alone]
 QUICK = {
     "triton_softmax", "triton_matmul", "triton_attention", "triton_layer_norm",
     "triton_cumsum", "triton_argmax", "triton_gelu", "triton_sum_float8",
