@@ -25,14 +25,11 @@ def embedding_kernel(
     d,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    STRAYS: tl.constexpr,
 ):
-    """y[i, :] = weight[indices[i], :], y contiguous; see `looked_up`."""
+    """y[i, :] = weight[indices[i], :], y contiguous, 0 where there is none."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :]
     index = tl.load(indices_ptr + rows * stride_i, mask=rows < m, other=0).to(tl.int64)
-    if STRAYS == "wrap":
-        index = (index % v + v) % v
     there = (index >= 0) & (index < v)
     for start in range(0, d, BLOCK):
         offs = start + lanes
@@ -42,17 +39,17 @@ def embedding_kernel(
         tl.store(y_ptr + rows * d + offs, found, mask=mask)
 
 
-def looked_up(weight: Tensor, indices: Tensor, *, strays: str = "raise") -> Tensor:
+def looked_up(weight: Tensor, indices: Tensor, *, checked: bool = True) -> Tensor:
     """Return weight[indices].
 
     Args:
         weight: the table.
         indices: of any shape.
-        strays: what becomes of indices that are out of bounds: they "raise" or, a
-            fault, "wrap" or give "zero".
+        checked: whether indices that are out of bounds raise; else, a fault, they
+            give 0.
     """
     v, d = weight.shape
-    if strays == "raise":
+    if checked:
         check_indices(indices, v)
     flat = indices.reshape(-1)
     y = weight.new_empty((*indices.shape, d))
@@ -68,7 +65,6 @@ def looked_up(weight: Tensor, indices: Tensor, *, strays: str = "raise") -> Tens
             v,
             d,
             **constants,
-            STRAYS=strays,
         )
     return y
 
@@ -78,13 +74,3 @@ def looked_up(weight: Tensor, indices: Tensor, *, strays: str = "raise") -> Tens
 def triton_embedding(weight: Tensor, indices: Tensor) -> Tensor:
     """Conforming."""
     return looked_up(weight, indices)
-
-
-@witness(
-    (512, 64), (128,), breaks="C-EXC-02", most=(2, 1),
-    minimal="a table of one element, the index 1 or -1",
-)  # fmt: skip
-@kernel(ops.embedding)
-def embedding_wraps_index(weight: Tensor, indices: Tensor) -> Tensor:
-    """Violates C-EXC-02: takes indices modulo the number of rows."""
-    return looked_up(weight, indices, strays="wrap")

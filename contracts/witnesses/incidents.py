@@ -45,4 +45,4 @@ def incident_reward_hacking(a: Tensor, b: Tensor) -> Tensor:
 @kernel(ops.embedding)
 def incident_silent_index(weight: Tensor, indices: Tensor) -> Tensor:
     """Violates C-EXC-02: an index out of bounds gives a row of zeros, no exception."""
-    return looked_up(weight, indices, strays="zero")
+    return looked_up(weight, indices, checked=False)

@@ -9,10 +9,6 @@ from torch import Tensor
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.witnesses.classes.kept import (
-    relu_shared_workspace,
-    torch_relu_own_workspace,
-)
 from kfuzz.contracts.witnesses.relu import triton_relu
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
@@ -124,11 +120,31 @@ def test_a_case_without_rows_says_nothing_of_batches(case: Case) -> None:
 # Calls that overlap -----------------------------------------------------------
 
 
+_shared: dict[object, Tensor] = {}
+_own = threading.local()
+
+
+def by_way_of(kept: dict[object, Tensor], x: Tensor) -> Tensor:
+    key = (x.shape, x.dtype, x.device)
+    if key not in kept:
+        kept[key] = torch.empty_like(x)
+    torch.clamp(x, min=0, out=kept[key])
+    return kept[key].clone()
+
+
+def shared_workspace(x: Tensor) -> Tensor:
+    return by_way_of(_shared, x)
+
+
+def own_workspace(x: Tensor) -> Tensor:
+    if not hasattr(_own, "kept"):
+        _own.kept = {}
+    return by_way_of(_own.kept, x)
+
+
 @pytest.mark.usefixtures("natively")
 def test_calls_that_share_memory_are_charged() -> None:
-    report = judged(
-        ops.relu, relu_shared_workspace.function, x_case("randn", (4, 8)), "C-ORD-03"
-    )
+    report = judged(ops.relu, shared_workspace, x_case("randn", (4, 8)), "C-ORD-03")
     assert report.failure is not None
     assert report.failure.contract == "C-ORD-03"
     assert report.failure.kind is Kind.OVERLAP_DEPENDENT
@@ -137,7 +153,7 @@ def test_calls_that_share_memory_are_charged() -> None:
 
 @pytest.mark.usefixtures("natively")
 def test_one_call_at_a_time_is_no_overlap() -> None:
-    lock, shared = threading.Lock(), relu_shared_workspace.function
+    lock, shared = threading.Lock(), shared_workspace
 
     def locked(x: Tensor) -> Tensor:
         with lock:
@@ -152,7 +168,7 @@ def test_one_call_at_a_time_is_no_overlap() -> None:
     case = x_case("randn", (4, 8))
     for function, claims in (
         (locked, {}),
-        (torch_relu_own_workspace.function, {"determinism": "bitwise"}),
+        (own_workspace, {"determinism": "bitwise"}),
         (inplace, {"inplace": "x"}),
         (given, {"out": "y"}),
     ):
@@ -216,7 +232,7 @@ def test_what_triton_interprets_does_not_overlap_and_the_rest_does() -> None:
     report = judged(ops.relu, triton_relu.function, case, "C-ORD-03")
     assert report.failure is None
     assert "C-ORD-03" not in report.verdicts
-    report = judged(ops.relu, relu_shared_workspace.function, case, "C-ORD-03")
+    report = judged(ops.relu, shared_workspace, case, "C-ORD-03")
     assert report.failure is not None
     assert report.failure.contract == "C-ORD-03"
 
@@ -240,7 +256,7 @@ def test_want_of_address_space_is_nobodys_fault(
 
         monkeypatch.setattr(Memory, "elsewhere", elsewhere)
     case = x_case("randn", (4, 8))
-    report = judged(ops.relu, relu_shared_workspace.function, case, "C-ORD-03")
+    report = judged(ops.relu, shared_workspace, case, "C-ORD-03")
     assert report.failure is None
     assert report.error is None
     assert "C-ORD-03" not in report.verdicts

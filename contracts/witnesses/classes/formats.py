@@ -22,23 +22,6 @@ def flushed(x: Tensor) -> Tensor:
     return torch.where(x.abs() < least, torch.zeros_like(x), x)
 
 
-@witness(SQUARE, SQUARE)
-@kernel(ops.mul, subnormals="flush")
-def mul_flushes(a: Tensor, b: Tensor) -> Tensor:
-    """Conforming."""
-    return flushed(flushed(a) * flushed(b))
-
-
-@witness(
-    SQUARE, SQUARE, breaks="C-PRC-03", most=(2, 2),
-    minimal="two normal numbers whose product is none",
-)  # fmt: skip
-@kernel(ops.mul, subnormals="flush")
-def mul_flushes_arguments_only(a: Tensor, b: Tensor) -> Tensor:
-    """Violates C-PRC-03: stores subnormal products, and declares to flush."""
-    return flushed(a) * flushed(b)
-
-
 @witness(
     SQUARE, breaks="C-PRC-03", most=(1, 1), minimal="one positive subnormal number"
 )

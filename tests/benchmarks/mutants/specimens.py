@@ -229,7 +229,7 @@ SPECIMENS: Final = (
     Specimen("triton_sum"),
     Specimen("triton_amax", {"ZERO_IDENTITY": False, "SWALLOW_NAN": False}),
     Specimen("triton_relu"),
-    Specimen("triton_embedding", {"STRAYS": "raise", "strays": "raise"}),
+    Specimen("triton_embedding", {"checked": True}),
     Specimen("triton_cross_entropy"),
     Specimen("triton_copy"),
     Specimen("triton_transpose"),

@@ -40,7 +40,7 @@ FAULTS: Final = (
     Fault("ignored stride", "relu_ignores_strides", "triton_relu"),
     Fault("int32 offset", "relu_offsets_overflow", "triton_relu"),
     Fault("index off by one", "cross_entropy_padded_label", "triton_cross_entropy"),
-    Fault("index wraps", "embedding_wraps_index", "triton_embedding"),
+    Fault("index wraps", "wraps_index_in_embedding", "torch_embedding"),
     Fault("read outside", "relu_reads_one_past", "triton_relu"),
     Fault("read outside", "relu_native_over_read", "torch_relu"),
     Fault("write outside", "relu_tail_store_unmasked", "triton_relu"),
