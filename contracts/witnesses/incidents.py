@@ -18,30 +18,21 @@ from kfuzz.contracts.witnesses.witness import SQUARE, witness
 BENCHMARK: Final = (32, 32)
 
 
-@witness(
-    SQUARE, SQUARE, breaks="C-PRC-01", most=(2, 2),
-    minimal="1 x 1 times 1 x 1: a number that float16 rounds",
-)  # fmt: skip
+@witness(SQUARE, SQUARE, breaks="C-PRC-01")
 @kernel(ops.matmul, dtypes="float32")
 def incident_precision_coercion(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-PRC-01: float32 operands are multiplied as float16, silently."""
     return launch(a[None], b[None], coerce=True)[0]
 
 
-@witness(
-    (32, 32), (32, 32), breaks="C-CMP-03", most=(34, 2),
-    minimal="1 x 1 times 1 x 33, one column beyond the benchmark's grid",
-)  # fmt: skip
+@witness((32, 32), (32, 32), breaks="C-CMP-03")
 @kernel(ops.matmul, dtypes="float32")
 def incident_reward_hacking(a: Tensor, b: Tensor) -> Tensor:
     """Violates C-CMP-03: launches the grid of the shape that it was scored at."""
     return launch(a[None], b[None], tuned_for=BENCHMARK)[0]
 
 
-@witness(
-    (512, 64), (128,), breaks="C-EXC-02", most=(2, 1),
-    minimal="a table of one element, and the index 1",
-)  # fmt: skip
+@witness((512, 64), (128,), breaks="C-EXC-02")
 @kernel(ops.embedding)
 def incident_silent_index(weight: Tensor, indices: Tensor) -> Tensor:
     """Violates C-EXC-02: an index out of bounds gives a row of zeros, no exception."""

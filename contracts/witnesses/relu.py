@@ -51,20 +51,14 @@ def triton_relu(x: Tensor) -> Tensor:
     return launch(x.contiguous(), empty(x))
 
 
-@witness(
-    SQUARE, breaks="C-CMP-03", most=(4, 1),
-    minimal="a transposed 2 x 2 with one element off the diagonal",
-)  # fmt: skip
+@witness(SQUARE, breaks="C-CMP-03")
 @kernel(ops.relu)
 def relu_ignores_strides(x: Tensor) -> Tensor:
     """Violates C-CMP-03: takes every input for contiguous."""
     return launch(x, empty(x))
 
 
-@witness(
-    SQUARE, breaks="K-LIV-01", most=(2, 0), backends=("cuda",),
-    minimal="two elements that start at an odd one of their storage",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-LIV-01", backends=("cuda",))
 @kernel(ops.relu, dtypes="float32")
 def relu_misaligned_pairs(x: Tensor) -> Tensor:
     """Violates K-LIV-01 on a GPU: takes every start for a multiple of 8 bytes."""
@@ -76,7 +70,7 @@ def relu_misaligned_pairs(x: Tensor) -> Tensor:
     return y
 
 
-@witness(SQUARE, breaks="K-MEM-02", most=(1, 0), minimal="one element, any value")
+@witness(SQUARE, breaks="K-MEM-02")
 @kernel(ops.relu)
 def relu_last_tile_unwritten(x: Tensor) -> Tensor:
     """Violates K-MEM-02: the grid is rounded down."""
@@ -86,7 +80,7 @@ def relu_last_tile_unwritten(x: Tensor) -> Tensor:
     return y
 
 
-@witness(SQUARE, breaks="K-MEM-03", most=(1, 1), minimal="one negative element")
+@witness(SQUARE, breaks="K-MEM-03")
 @kernel(ops.relu)
 def relu_overwrites_input(x: Tensor) -> Tensor:
     """Violates K-MEM-03: works in place and returns a copy."""
@@ -94,16 +88,14 @@ def relu_overwrites_input(x: Tensor) -> Tensor:
     return launch(x, x).clone()
 
 
-@witness(
-    SQUARE, breaks="K-MET-01", most=(1, 0), minimal="one float32 element, any value"
-)
+@witness(SQUARE, breaks="K-MET-01")
 @kernel(ops.relu)
 def relu_wrong_dtype(x: Tensor) -> Tensor:
     """Violates K-MET-01: the result is float16 whatever the input is."""
     return launch(x.contiguous(), empty(x, torch.float16))
 
 
-@witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")
+@witness(SQUARE, breaks="K-LIV-01")
 @kernel(ops.relu)
 def relu_hangs(x: Tensor) -> Tensor:
     """Violates K-LIV-01: never returns at some sizes."""
@@ -112,7 +104,7 @@ def relu_hangs(x: Tensor) -> Tensor:
     return launch(x.contiguous(), empty(x))
 
 
-@witness(SQUARE, breaks="K-LIV-01", most=(3, 0), minimal="three elements, any values")
+@witness(SQUARE, breaks="K-LIV-01")
 @kernel(ops.relu)
 def relu_segfaults(x: Tensor) -> Tensor:
     """Violates K-LIV-01: reads address 0 at some sizes."""
@@ -124,10 +116,7 @@ def relu_segfaults(x: Tensor) -> Tensor:
 # Native code as the checks see it: no value shows this fault, a guard page does.
 
 
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(4, 0), backends=("cpu",),
-    minimal="a multiple of 16 bytes, so that a page can follow: four elements",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-MEM-01", backends=("cpu",))
 @kernel(ops.relu)
 def relu_native_over_read(x: Tensor) -> Tensor:
     """Violates K-MEM-01: loads one element past the end."""

@@ -2,7 +2,7 @@
 
 It stands above `kernel`, beside the kernel:
 
-    @witness(SQUARE, breaks="K-MEM-03", most=(1, 1), minimal="one negative element")
+    @witness(SQUARE, breaks="K-MEM-03")
     @kernel(ops.relu)
     def relu_overwrites_input(x): ...
 """
@@ -32,9 +32,6 @@ class Witness:
         contract: class under which it is falsified, "" for a conforming one.
         shapes: friendly shape of each tensor argument.
         dtype: data type of the functional test.
-        max_elements: most elements, over all tensors, that a minimal case has.
-        max_nonzero: most of them that are not 0, NaN counted.
-        minimal: what a minimal case looks like.
         backends: where the fault shows.
     """
 
@@ -43,9 +40,6 @@ class Witness:
     contract: str
     shapes: tuple[Shape, ...]
     dtype: str = "float32"
-    max_elements: int = 0
-    max_nonzero: int = 0
-    minimal: str = ""
     backends: tuple[str, ...] = ("interpret", "cuda")
 
     @property
@@ -66,8 +60,6 @@ _DECLARED: Final[dict[str, list[Witness]]] = {}
 def witness(
     *shapes: Shape,
     breaks: str = "",
-    most: tuple[int, int] = (0, 0),
-    minimal: str = "",
     dtype: str = "float32",
     backends: tuple[str, ...] = ("interpret", "cuda"),
 ) -> Callable[[BoundKernel], BoundKernel]:
@@ -76,17 +68,13 @@ def witness(
     Args:
         shapes: friendly shape of each tensor argument.
         breaks: the class under which it is falsified, "" if it conforms.
-        most: most elements of a minimal case, and most of them that are not 0.
-        minimal: what a minimal case looks like.
         dtype: data type of the functional test.
         backends: where the fault shows.
     """
 
     def declare(bound: BoundKernel) -> BoundKernel:
         module = bound.module.removeprefix(f"{__package__}.")
-        made = Witness(
-            bound.name, module, breaks, shapes, dtype, *most, minimal, backends
-        )
+        made = Witness(bound.name, module, breaks, shapes, dtype, backends)
         _DECLARED.setdefault(module, []).append(made)
         return bound
 

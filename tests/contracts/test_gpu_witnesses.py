@@ -24,6 +24,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.functional import passes_functional
 from tests.helpers.gpu_faults import CPP, FAULTS, TRITON
+from tests.helpers.minima import ON_GPU
 
 # Twins and faults of Triton kernels that the interpreter runs, fault or no fault.
 INTERPRETED = (
@@ -70,7 +71,7 @@ def test_faults_are_listed_once_in_each_form() -> None:
         assert fault.contracts <= set(CLASSES)
         assert fault.witness.load().name == fault.witness.kernel
         assert fault.witness.backends == ("cuda",)
-        assert fault.witness.minimal
+        assert ON_GPU[fault.witness.kernel].text
 
 
 def test_calibration_on_a_gpu_searches_each_of_them_once() -> None:
@@ -112,7 +113,7 @@ def test_faults_of_memory_are_seen_in_the_interpreter_too(
     report = judged(OWN[name], case)
     assert report.failure is not None
     assert report.failure.contract == contract, report.failure.message
-    assert case.elements <= OWN[name].max_elements
+    assert case.elements <= ON_GPU[name].elements
     right = judged(OWN[twin] if twin else everywhere()["triton_relu"], case)
     assert right.failure is None, right.failure
     assert right.verdicts[contract] is Verdict.CONFORMS

@@ -16,6 +16,7 @@ from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.functional import passes_functional
 from tests.helpers.kernel_draws import drawn
+from tests.helpers.minima import MINIMA
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -127,6 +128,6 @@ def test_the_fatal_ones_are_fatal_where_no_power_of_two_lies() -> None:
     from kfuzz.contracts.witnesses.relu import unlucky
 
     fatal = [w for w in FATAL if w not in NATIVE and "interpret" in w.backends]
-    assert [w.max_elements for w in fatal] == [3, 3]
+    assert [MINIMA[w.kernel].elements for w in fatal] == [3, 3]
     assert unlucky(torch.zeros(3))
     assert not any(unlucky(torch.zeros(2**p)) for p in range(13))

@@ -11,6 +11,7 @@ from kfuzz.engine.config import ReplayConfig, ReplayOutcome
 from kfuzz.engine.replay import replay
 from kfuzz.store.corpus import Corpus, Stored
 from tests.helpers.functional import passes_functional
+from tests.helpers.minima import MINIMA
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Corpus(ROOT / "corpus")
@@ -45,8 +46,9 @@ def test_each_incident_is_one_confirmed_finding_under_its_clause() -> None:
 def test_each_incident_passes_a_functional_test_and_is_small(witness: Witness) -> None:
     (found,) = (e.finding for e in stored() if e.finding.target.name == witness.kernel)
     assert found.signature.contract == witness.contract
-    assert found.input_elements <= witness.max_elements
-    assert (found.nonzero_elements or 0) <= witness.max_nonzero
+    least = MINIMA[witness.kernel]
+    assert found.input_elements <= least.elements
+    assert (found.nonzero_elements or 0) <= least.nonzero
     assert passes_functional(witness)
 
 

@@ -21,6 +21,7 @@ from kfuzz.engine.search.campaign import run
 from kfuzz.features.lab.grade.calibrating import passes_functional
 from tests.gpu.conftest import FALSIFIED
 from tests.helpers.gpu_faults import FAULTS, Fault
+from tests.helpers.minima import ON_GPU
 from tests.helpers.searches import config_of
 
 pytestmark = [
@@ -141,8 +142,9 @@ def test_it_is_falsified_and_minimal(
     if fault.scale is Scale.LARGE:  # kept as it was found
         return
     if fault.text not in OF_CHANCE:
-        assert minimum.input_elements <= witness.max_elements, (
-            f"{witness.minimal}; got {minimum.case}"
+        least = ON_GPU[witness.kernel]
+        assert minimum.input_elements <= least.elements, (
+            f"{least.text}; got {minimum.case}"
         )
     assert minimum.nonzero_elements is not None
 

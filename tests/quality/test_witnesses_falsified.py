@@ -1,5 +1,5 @@
 """Every planted fault is found under its contract, and shrinks to what a person
-would call minimal; the witness states both.
+would call minimal; `tests/helpers/minima.py` states it.
 
 KFUZZ_WITNESSES=all pytest tests/quality/test_witnesses_falsified.py hunts all of them;
 the default is one of each contract class, every second of them on each push. `kfuzz
@@ -14,6 +14,7 @@ import torch
 
 from kfuzz.contracts.witnesses.roster import everywhere
 from kfuzz.core.verdict import State
+from tests.helpers.minima import MINIMA
 from tests.helpers.tiers import usual
 from tests.quality.hunting import hunt
 
@@ -26,7 +27,7 @@ VIOLATING = [
     if not witness.conforming and BACKENDS & set(witness.backends)
 ]
 # Of each class the one with the smallest minimal case.
-BY_SIZE = sorted(VIOLATING, key=lambda name: (everywhere()[name].max_elements, name))
+BY_SIZE = sorted(VIOLATING, key=lambda name: (MINIMA[name].elements, name))
 FIRST = {everywhere()[name].contract: name for name in reversed(BY_SIZE)}
 EVERY = os.environ.get("KFUZZ_WITNESSES") == "all"
 # Half a minute each.
@@ -45,7 +46,8 @@ def test_it_is_falsified_and_minimal(name: str, tmp_path: Path) -> None:
     minimum = found[-1]
     assert minimum.signature.contract == witness.contract
     assert minimum.state is State.CONFIRMED
-    assert minimum.input_elements <= witness.max_elements, witness.minimal
+    least = MINIMA[name]
+    assert minimum.input_elements <= least.elements, least.text
     assert minimum.nonzero_elements is not None
-    assert minimum.nonzero_elements <= witness.max_nonzero, witness.minimal
+    assert minimum.nonzero_elements <= least.nonzero, least.text
     assert minimum.explanation is not None

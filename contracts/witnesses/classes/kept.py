@@ -22,7 +22,7 @@ CHUNK, PARTIALS = 256, 4
 _buffers: dict[object, Tensor] = {}
 
 
-@witness(SQUARE, breaks="K-MEM-04", most=(1, 0), minimal="one element, any value")
+@witness(SQUARE, breaks="K-MEM-04")
 @kernel(ops.relu)
 def relu_static_buffer(x: Tensor) -> Tensor:
     """Violates K-MEM-04: calls of one shape return one buffer."""
@@ -32,10 +32,7 @@ def relu_static_buffer(x: Tensor) -> Tensor:
     return relu.launch(x.contiguous(), _buffers[key])
 
 
-@witness(
-    LONG_ROWS, breaks="K-MEM-02", most=(1, 0),
-    minimal="one element, any value: one chunk of four is made",
-)  # fmt: skip
+@witness(LONG_ROWS, breaks="K-MEM-02")
 @kernel(ops.amax)
 def amax_stale_partials(x: Tensor, dim: int) -> Tensor:
     """Violates K-MEM-02: takes the maximum of partials that no chunk has made."""
@@ -83,10 +80,7 @@ def relu_clears_its_buffer(x: Tensor) -> Tensor:
     return in_turn(_clears_own, x, own=True)
 
 
-@witness(
-    SQUARE, breaks="K-REF-01", most=(1, 1), backends=("cuda",),
-    minimal="one negative element",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-REF-01", backends=("cuda",))
 @kernel(ops.relu)
 def relu_clears_the_next_buffer(x: Tensor) -> Tensor:
     """Violates K-REF-01: replayed from a graph, it clears what it never takes."""

@@ -59,27 +59,21 @@ def relu_between(
     return over_elements(relu_between_kernel, tensors, *ends, READ_BEFORE=read_before)
 
 
-@witness(SQUARE, breaks="K-MEM-01", most=(1, 0), minimal="one element, any value")
+@witness(SQUARE, breaks="K-MEM-01")
 @kernel(ops.relu)
 def relu_tail_store_unmasked(x: Tensor) -> Tensor:
     """Violates K-MEM-01: the last block is stored whole."""
     return relu_between(x, store_past=BLOCK)
 
 
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
-    minimal="one element, any value",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-MEM-01", backends=("interpret",))
 @kernel(ops.relu)
 def relu_reads_one_past(x: Tensor) -> Tensor:
     """Violates K-MEM-01: a mask says <= where it means <; the value is unused."""
     return relu_between(x, load_past=1)
 
 
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(1, 0), backends=("interpret",),
-    minimal="one element, any value",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-MEM-01", backends=("interpret",))
 @kernel(ops.relu)
 def relu_reads_one_before(x: Tensor) -> Tensor:
     """Violates K-MEM-01: with a padded block the element before the first is loaded."""
@@ -102,10 +96,7 @@ def amax_chunk_kernel(
     tl.store(y_ptr + row * stride_y + chunk * step, y.to(y_ptr.dtype.element_ty))
 
 
-@witness(
-    (16, 16), breaks="C-ORD-02", most=(17, 1), backends=("interpret",),
-    minimal="one row one longer than a chunk: two different maxima",
-)  # fmt: skip
+@witness((16, 16), breaks="C-ORD-02", backends=("interpret",))
 @kernel(ops.amax)
 def amax_last_chunk_wins(x: Tensor, dim: int) -> Tensor:
     """Violates C-ORD-02: the programs of one row store to one element."""
@@ -133,10 +124,7 @@ def relu_rows_kernel(
         tl.store(y_ptr + rows * n + offs, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
-@witness(
-    SQUARE, breaks="K-MEM-01", most=(3, 0), backends=("interpret",),
-    minimal="three elements 2^30 apart, any values",
-)  # fmt: skip
+@witness(SQUARE, breaks="K-MEM-01", backends=("interpret",))
 @kernel(ops.relu, offsets="int64")
 def relu_offsets_overflow(x: Tensor) -> Tensor:
     """Violates K-MEM-01: row * stride wraps from 2^31 on, in front of the input."""
@@ -162,10 +150,7 @@ def triton_sum_batch_invariant(x: Tensor, dim: int) -> Tensor:
     return total(x, dim)
 
 
-@witness(
-    LONG_ROWS, breaks="C-ORD-02", most=(24, 6),
-    minimal="a few rows of a few, one sum rounding otherwise in a scan",
-)  # fmt: skip
+@witness(LONG_ROWS, breaks="C-ORD-02")
 @kernel(ops.sum, batch_invariant=True, dtypes="float32")
 def sum_split_by_rows(x: Tensor, dim: int) -> Tensor:
     """Violates C-ORD-02: a row alone is summed by torch's scan."""
