@@ -65,15 +65,6 @@ def reference_attention(*tensors: Any, **scalars: Any) -> Any:
     return with_lse(*tensors, **scalars)[0]
 
 
-def accept_attention(problem: nm.Problem) -> nm.Acceptance:
-    """Return O +- ((A + |O| r) / (1 - r) + R p|v| + 6u |O|), A = p rho |v|.
-
-    rho bounds the relative error of a weight, r that of their sum; the formula
-    and its terms stand in `kfuzz.numerics.models.attention`.
-    """
-    return nm.attend(problem)
-
-
 # A window that no power of two divides, and one that hides all but a query's own key.
 WINDOWS: Final = (1, 2, 7, 16, 33)
 CAPS: Final = (1.0, 30.0, 50.0)
@@ -92,7 +83,7 @@ attention = defined(
         "softcap": ks.scalar(None, domain=CAPS),
     },
     oracle=reference_attention,
-    error_model=accept_attention,
+    error_model=lambda problem: nm.attend(problem),
     chain=("matmul", "softmax", "matmul"),
     batch="B",
     reduced="T",
@@ -110,18 +101,13 @@ attention = defined(
 )
 
 
-def accept_attention_lse(problem: nm.Problem) -> nm.Accepted:
-    """Return attention's acceptance, and lse +- (r / (1 - r) + 6u |m| + 6u log l)."""
-    return nm.attend_with_lse(problem)
-
-
 attention_lse = replace(
     attention,
     name="attention_lse",
     # Whether a sink is part of the sum is not agreed upon.
     inputs={n: p for n, p in attention.inputs.items() if n != "sinks"},
     oracle=with_lse,
-    error_model=accept_attention_lse,
+    error_model=lambda problem: nm.attend_with_lse(problem),
     outputs=("y", "lse"),
     chain=(),
     **bounded("attention_lse", Structure.INTERVAL),
@@ -136,8 +122,7 @@ def reference_attention_paged(
     lengths: Any,
     *,
     limit: int,
-    scale: float | None,
-    softcap: float | None,
+    **how: Any,
 ) -> Any:
     """Attention of the query of each sequence i with its first lengths[i] keys.
 
@@ -153,9 +138,7 @@ def reference_attention_paged(
             for t in (k, v)
         )
         row = q[i].unsqueeze(1).unsqueeze(0)
-        made = reference_attention(
-            row, keys, values, causal=False, scale=scale, softcap=softcap
-        )
+        made = reference_attention(row, keys, values, causal=False, **how)
         y[i] = made[0, :, 0]
     return y
 
@@ -213,13 +196,9 @@ def reference_attention_varlen(
     cu_q: Any,
     cu_k: Any,
     *,
-    causal: bool,
-    scale: float | None,
-    window: int | None,
-    softcap: float | None,
     max_q: int | None = None,
     max_k: int | None = None,
-    causal_alignment: str = "top_left",
+    **how: Any,
 ) -> Any:
     """Attention of each sequence i, rows cu[i] to cu[i + 1] of tokens, by itself.
 
@@ -234,11 +213,7 @@ def reference_attention_varlen(
             t.transpose(0, 1).unsqueeze(0)
             for t in (q[first:last], k[low:high], v[low:high])
         ]
-        made = reference_attention(
-            *rows, causal=causal, scale=scale, window=window, softcap=softcap,
-            causal_alignment=causal_alignment,
-        )  # fmt: skip
-        y[first:last] = made[0].transpose(0, 1)
+        y[first:last] = reference_attention(*rows, **how)[0].transpose(0, 1)
     return y
 
 
@@ -364,17 +339,12 @@ def products(problem: nm.Problem) -> nm.Dots:
     return made.reshaped(*x.shape[:-1], n)
 
 
-def accept_linear(problem: nm.Problem) -> nm.Acceptance:
-    """Return x W^T + b +- R (|x||W|^T + |b|), the bias as one more term."""
-    return products(problem).accepted(problem)
-
-
 linear = defined(
     "linear",
     inputs=INPUTS,
     oracle=reference_linear,
     homogeneous={"x bias": 1, "weight bias": 1},
-    error_model=accept_linear,
+    error_model=lambda problem: products(problem).accepted(problem),
     reduced="K",
 )
 

@@ -17,11 +17,6 @@ def reference_dequantize_int8(q: Any, scale: Any, *, dtype: str) -> Any:
     return q * scale.unsqueeze(-1)
 
 
-def accept_dequantize_int8(problem: nm.Problem) -> nm.Acceptance:
-    """Return the product, rounded once and stored."""
-    return nm.quantization.dequantized(problem)
-
-
 dequantize_int8 = defined(
     "dequantize_int8",
     inputs={
@@ -30,7 +25,7 @@ dequantize_int8 = defined(
         "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
     oracle=reference_dequantize_int8,
-    error_model=accept_dequantize_int8,
+    error_model=lambda problem: nm.quantization.dequantized(problem),
 )
 
 
@@ -139,11 +134,6 @@ def reference_scaled_matmul_int8(
     return y if bias is None else y + bias
 
 
-def accept_scaled_matmul_int8(problem: nm.Problem) -> nm.Acceptance:
-    """Return the sum, exact in int32, after at most 6 roundings."""
-    return nm.scaled.by_groups(problem, None)
-
-
 scaled_matmul_int8 = defined(
     "scaled_matmul_int8",
     inputs={
@@ -155,7 +145,7 @@ scaled_matmul_int8 = defined(
         "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
     oracle=reference_scaled_matmul_int8,
-    error_model=accept_scaled_matmul_int8,
+    error_model=lambda problem: nm.scaled.by_groups(problem, None),
     reduced="K",
     batch="M",
 )
@@ -196,11 +186,6 @@ def reference_mx_matmul(
     return ((left @ right) * s.mT.unsqueeze(-1) * t.unsqueeze(-2)).sum(-3)
 
 
-def accept_mx_matmul(problem: nm.Problem) -> nm.Acceptance:
-    """Return the scaled sums within R(K) and their roundings."""
-    return nm.scaled.microscaled(problem, nm.FORMATS[CODES])
-
-
 mx_matmul = defined(
     "mx_matmul",
     inputs={
@@ -211,7 +196,7 @@ mx_matmul = defined(
         "dtype": ks.dtype("float32", ("float16", "bfloat16")),
     },
     oracle=reference_mx_matmul,
-    error_model=accept_mx_matmul,
+    error_model=lambda problem: nm.scaled.microscaled(problem, nm.FORMATS[CODES]),
     reduced="K",
     batch="M",
     shape_class="K == 32 * G",

@@ -44,14 +44,6 @@ def reference_linear_attention(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
-def accept_linear_attention(problem: nm.Problem) -> nm.Accepted:
-    """Return scale sum |q||k| w |v| ((1 + alpha)(1 + c) - 1) about y.
-
-    alpha and c stand in `kfuzz.numerics.models.recurrence`.
-    """
-    return nm.recurrence.linear(problem)
-
-
 # What a logarithm of a decay is.
 DECAYS: Final = "(-inf, 0]"
 
@@ -67,7 +59,7 @@ linear_attention = defined(
         "scale": ks.scalar(None, domain=(1.0, 0.125)),
     },
     oracle=reference_linear_attention,
-    error_model=accept_linear_attention,
+    error_model=lambda problem: nm.recurrence.linear(problem),
     outputs=("y", "final_state"),
     batch="B",
     shape_class="D >= 1",
@@ -113,14 +105,6 @@ def reference_delta_rule(
     return torch.stack(rows, 1) if rows else torch.zeros_like(v), held
 
 
-def accept_delta_rule(problem: nm.Problem) -> nm.Accepted:
-    """Return scale |q| (F + c N) about y, F the error of the state that is carried on.
-
-    F, c and N stand in `kfuzz.numerics.models.recurrence`.
-    """
-    return nm.recurrence.delta(problem)
-
-
 delta_rule = replace(
     linear_attention,
     name="delta_rule",
@@ -135,6 +119,6 @@ delta_rule = replace(
         "normalize": ks.scalar(False, domain=(True,)),
     },
     oracle=reference_delta_rule,
-    error_model=accept_delta_rule,
+    error_model=lambda problem: nm.recurrence.delta(problem),
     **bounded("delta_rule", Structure.INTERVAL),
 )

@@ -42,43 +42,25 @@ def along(
 
 
 def extremum(name: str, which: str) -> Operator:
-    """Return the operator of a row's greatest, or least, element.
+    """Return the operator of a row's greatest, or least, element: torch's name of it.
 
-    Args:
-        name: torch's name of it.
-        which: "greatest" or "least".
+    A maximum, or minimum, only selects.
     """
-
-    def reference(x: Any, *, dim: int) -> Any:
-        import torch
-
-        return getattr(torch, name)(x, dim)
-
-    def accept(problem: nm.Problem) -> nm.Acceptance:
-        """Return the exact acceptance: a maximum, or minimum, only selects."""
-        x = problem.tensors["x"]
-        return nm.around(problem, reference(x, dim=problem.axis()), 0.0)
-
-    reference.__doc__ = (
-        f"torch.{name}(x, dim): the {which} element; NaN if the row holds one."
-    )
-    return Operator(
+    text = f"torch.{name}(x, dim): the {which} element; NaN if the row holds one."
+    oracle = of_torch(name, text)
+    return along(
         name,
-        inputs={"x": ks.tensors("*"), "dim": ks.dim(of="x")},
-        oracle=reference,
+        lambda p: nm.around(p, oracle(p.tensors["x"], dim=p.axis()), 0.0),
+        text,
         homogeneous={"x": 1},
-        error_model=accept,
         defaults=MOVES,
         dtypes=EVERY_DTYPE,
         empty_reduction=False,
-        **bounded(name, Structure.EXACT),
+        structure=Structure.EXACT,
     )
 
 
-amax = extremum("amax", "greatest")
-
-
-amin = extremum("amin", "least")
+amax, amin = extremum("amax", "greatest"), extremum("amin", "least")
 
 
 def reference_argmax(x: Any, *, dim: int) -> Any:

@@ -151,11 +151,6 @@ def reference_topk_routing(logits: Any, *, k: int, renormalize: bool) -> Any:
     return weights, indices
 
 
-def accept_topk_routing(problem: nm.Problem) -> nm.Accepted:
-    """Return the greatest probabilities within their errors, and any index."""
-    return nm.sampling.routed(problem)
-
-
 def relate_topk_routing(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """Each index names one of the k greatest, none twice, with its own weight."""
     return nm.sampling.consistent(problem, outputs)
@@ -169,7 +164,7 @@ topk_routing = defined(
         "renormalize": ks.scalar(False, (True,)),
     },
     oracle=reference_topk_routing,
-    error_model=accept_topk_routing,
+    error_model=lambda problem: nm.sampling.routed(problem),
     relation=relate_topk_routing,
     outputs=("weights", "indices"),
     integers=("indices",),

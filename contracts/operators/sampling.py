@@ -22,11 +22,6 @@ def reference_top_k_filter(logits: Any, *, k: int) -> Any:
     return logits.masked_fill(logits < least, -math.inf)
 
 
-def accept_top_k_filter(problem: nm.Problem) -> nm.Acceptance:
-    """Return logits as they are above the k-th greatest, either where equal to it."""
-    return nm.sampling.greatest(problem)
-
-
 def relate_top_k_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """At least k elements of a row are kept, or all above -Inf."""
     return nm.sampling.enough(problem, outputs)
@@ -39,7 +34,7 @@ top_k_filter = defined(
         "k": ks.scalar(1, (2, 3, 5, 8, 17, 50)),
     },
     oracle=reference_top_k_filter,
-    error_model=accept_top_k_filter,
+    error_model=lambda problem: nm.sampling.greatest(problem),
     relation=relate_top_k_filter,
     reduced="N",
     shape_class="k <= N",
@@ -67,11 +62,6 @@ def reference_top_p_filter(logits: Any, *, p: float) -> Any:
     )
 
 
-def accept_top_p_filter(problem: nm.Problem) -> nm.Acceptance:
-    """Return logits as they are before the bound, either where a sum may reach it."""
-    return nm.sampling.nucleus(problem)
-
-
 def relate_top_p_filter(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
     """What a row keeps has the probability p or more, and is one element at least."""
     return nm.sampling.heavy_enough(problem, outputs)
@@ -84,7 +74,7 @@ top_p_filter = defined(
         "p": ks.scalar(0.9, (0.5, 0.1, 0.95, 1.0)),
     },
     oracle=reference_top_p_filter,
-    error_model=accept_top_p_filter,
+    error_model=lambda problem: nm.sampling.nucleus(problem),
     relation=relate_top_p_filter,
     reduced="N",
     defaults=Declaration(subnormals="preserve"),

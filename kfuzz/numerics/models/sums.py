@@ -393,29 +393,11 @@ class RowArithmetic:
         return cls(acc, unit, coarse, held, eta, flush)
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Mean and variance of rows, [..., 1], and the differences, [..., n].
-
-    Attributes:
-        mean: the exact mean.
-        centred: x - mean.
-        variance: mean of the squared differences.
-        mean_error: bound on the error of a computed mean.
-        variance_error: bound on the error of a computed variance.
-        ambiguous: whether a sum or a naive square may overflow.
-    """
-
-    mean: Tensor
-    centred: Tensor
-    variance: Tensor
-    mean_error: Tensor
-    variance_error: Tensor
-    ambiguous: Tensor
-
-
-def moments(x: Tensor, arithmetic: RowArithmetic) -> Moments:
+def moments(x: Tensor, arithmetic: RowArithmetic) -> tuple[Tensor, ...]:
     """Return mean and variance with the errors of Welford's class of methods.
+
+    As mean, bound on its error, variance, bound on its error, and whether a sum or a
+    naive square may overflow, each [..., 1].
 
     Emu = gamma(n + 2 + 2 ln(n+1)) mean|x| holds pairwise, serial and Welford
     means; Ev = gamma(2(n+6)) v + 2 gamma(n+2) sqrt(v) rms + Emu^2 + 2 eta those
@@ -453,7 +435,7 @@ def moments(x: Tensor, arithmetic: RowArithmetic) -> Moments:
     if coarse:
         limit = arithmetic.held.max_finite
         ambiguous = ambiguous | (4 * biggest * biggest > limit)
-    return Moments(mean, centred, variance, mean_error, variance_error, ambiguous)
+    return mean, mean_error, variance, variance_error, ambiguous
 
 
 @dataclass(frozen=True)
@@ -544,19 +526,13 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
     plain = all(plainly_finite(given) for given in (x, weight, bias))
     broken = None if plain else ~is_finite(x).all(-1, keepdim=True)
     safe = x if broken is None else torch.where(broken, zero(x), x)
-    m = moments(safe, arithmetic)
-    root = inverse_root(
-        m.variance,
-        m.variance - m.variance_error,
-        m.variance + m.variance_error,
-        eps,
-        arithmetic,
-    )
+    mean, mean_error, variance, off, beyond = moments(safe, arithmetic)
+    root = inverse_root(variance, variance - off, variance + off, eps, arithmetic)
     y, error, reach = affine(
-        safe, m.mean, m.mean_error, root,
+        safe, mean, mean_error, root,
         finite_or_zero(weight), finite_or_zero(bias), arithmetic,
     )  # fmt: skip
-    ambiguous = m.ambiguous | (reach > arithmetic.acc.limit)
+    ambiguous = beyond | (reach > arithmetic.acc.limit)
     if arithmetic.coarse:
         stored = torch.maximum(root.high, reach)
         ambiguous = ambiguous | (stored > arithmetic.held.max_finite)
