@@ -16,14 +16,9 @@ from kfuzz.strategies.parameters import ScalarParameter
 
 
 def convolution(
-    name: str,
-    *,
-    axes: str,
-    filters: str,
-    longest: int,
-    transposed: bool = False,
+    name: str, *, axes: str, filters: str, longest: int, transposed: bool = False,
     strides: tuple[int, ...] = (1, 2, 3),
-) -> Operator:
+) -> Operator:  # fmt: skip
     """Return the operator of a convolution, or of its adjoint.
 
     Args:

@@ -32,15 +32,10 @@ def of_torch(name: str, text: str) -> Oracle:
 
 
 def pointwise(
-    name: str,
-    oracle: Oracle,
-    error_model: ErrorModel | None = None,
-    *,
-    tensors: str = "x",
-    scalars: Mapping[str, Parameter] | None = None,
-    exact: bool = False,
-    **fields: Any,
-) -> Operator:
+    name: str, oracle: Oracle, error_model: ErrorModel | None = None, *, tensors: str =
+    "x", scalars: Mapping[str, Parameter] | None = None, exact: bool = False, **fields:
+    Any,
+) -> Operator:  # fmt: skip
     """Return an operator that takes each element of tensors of any rank by itself.
 
     Args:

@@ -161,15 +161,9 @@ kl_div = defined(
 
 
 def reference_linear_cross_entropy(
-    x: Any,
-    weight: Any,
-    target: Any,
-    bias: Any = None,
-    *,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-) -> Any:
+    x: Any, weight: Any, target: Any, bias: Any = None, *, ignore_index: int,
+    label_smoothing: float, reduction: str,
+) -> Any:  # fmt: skip
     """cross_entropy(x weight^T + bias, target); the logits are no result."""
     import torch
 

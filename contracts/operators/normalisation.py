@@ -134,15 +134,9 @@ batch_norm = defined(
 
 
 def _gated(
-    x: Any,
-    gate: Any,
-    weight: Any,
-    bias: Any,
-    *,
-    eps: float,
-    norm_before_gate: bool,
+    x: Any, gate: Any, weight: Any, bias: Any, *, eps: float, norm_before_gate: bool,
     centred: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     gate = gate * gate.sigmoid()
     h = x if norm_before_gate else x * gate
     h = h - h.mean(-1, keepdim=True) if centred else h

@@ -16,18 +16,10 @@ from kfuzz.core.declaration import Declaration
 
 
 def with_lse(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    sinks: Any = None,
-    *,
-    causal: bool,
-    scale: float | None,
-    window: int | None = None,
-    softcap: float | None = None,
+    q: Any, k: Any, v: Any, mask: Any = None, sinks: Any = None, *, causal: bool, scale:
+    float | None, window: int | None = None, softcap: float | None = None,
     causal_alignment: str = "top_left",
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """Attention, and the log of each row's sum of exponentials [B, H, S]."""
     import torch
 
@@ -115,15 +107,8 @@ attention_lse = replace(
 
 
 def reference_attention_paged(
-    q: Any,
-    k: Any,
-    v: Any,
-    pages: Any,
-    lengths: Any,
-    *,
-    limit: int,
-    **how: Any,
-) -> Any:
+    q: Any, k: Any, v: Any, pages: Any, lengths: Any, *, limit: int, **how: Any,
+) -> Any:  # fmt: skip
     """Attention of the query of each sequence i with its first lengths[i] keys.
 
     Key j is k[pages[i, j // W], j % W], with pages of W keys; lengths are below
@@ -190,16 +175,9 @@ attention_paged = replace(
 
 
 def reference_attention_varlen(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_q: Any,
-    cu_k: Any,
-    *,
-    max_q: int | None = None,
-    max_k: int | None = None,
-    **how: Any,
-) -> Any:
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, *, max_q: int | None = None, max_k:
+    int | None = None, **how: Any,
+) -> Any:  # fmt: skip
     """Attention of each sequence i, rows cu[i] to cu[i + 1] of tokens, by itself.
 
     `max_q` and `max_k` are the lengths of the longest.

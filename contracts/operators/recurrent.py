@@ -13,15 +13,9 @@ from kfuzz.core.declaration import Declaration
 
 
 def reference_linear_attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    decay: Any = None,
-    gate: Any = None,
-    state: Any = None,
-    *,
+    q: Any, k: Any, v: Any, decay: Any = None, gate: Any = None, state: Any = None, *,
     scale: float | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """y_t = scale q_t h_t with h_t = exp(decay_t + gate_t) h_{t-1} + k_t^T v_t.
 
     `decay` [B, T, H] is one of a head, `gate` [B, T, H, D] one of each key dimension;
@@ -71,16 +65,9 @@ linear_attention = defined(
 
 
 def reference_delta_rule(
-    q: Any,
-    k: Any,
-    v: Any,
-    beta: Any,
-    decay: Any = None,
-    state: Any = None,
-    *,
-    scale: float | None,
-    normalize: bool,
-) -> Any:
+    q: Any, k: Any, v: Any, beta: Any, decay: Any = None, state: Any = None, *, scale:
+    float | None, normalize: bool,
+) -> Any:  # fmt: skip
     """y_t = scale q_t h_t, h_t = d_t h_{t-1} + k_t^T beta_t (v_t - k_t d_t h_{t-1}).
 
     d_t = exp(decay_t), 1 by default. With `normalize` rows of q and k are divided by

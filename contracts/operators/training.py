@@ -13,18 +13,9 @@ from kfuzz.contracts.prose import defined
 
 
 def reference_adamw(
-    param: Any,
-    grad: Any,
-    exp_avg: Any,
-    exp_avg_sq: Any,
-    *,
-    step: int,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-) -> Any:
+    param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, *, step: int, lr: float,
+    beta1: float, beta2: float, eps: float, weight_decay: float,
+) -> Any:  # fmt: skip
     """(param', m', v') of AdamW (Loshchilov, Hutter 2019), `step` counted from 1.
 
     m' = b1 m + (1-b1) g, v' = b2 v + (1-b2) g^2, param' = (1 - lr wd) param -
@@ -171,16 +162,9 @@ dropout = defined(
 
 
 def reference_sgd(
-    param: Any,
-    grad: Any,
-    momentum_buffer: Any,
-    *,
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-) -> Any:
+    param: Any, grad: Any, momentum_buffer: Any, *, lr: float, momentum: float,
+    dampening: float, weight_decay: float, nesterov: bool,
+) -> Any:  # fmt: skip
     """(param - lr d, b'), b' = momentum b + (1 - dampening) g, g = grad + wd param.
 
     d is b', or g + momentum b' (Nesterov).

@@ -15,17 +15,9 @@ SIZES = ("stride_xm", "stride_xn", "m", "n")
 
 @triton.jit(do_not_specialize=SIZES)
 def amax_kernel(
-    x_ptr,
-    y_ptr,
-    stride_xm,
-    stride_xn,
-    m,
-    n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    ZERO_IDENTITY: tl.constexpr,
-    SWALLOW_NAN: tl.constexpr,
-):
+    x_ptr, y_ptr, stride_xm, stride_xn, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ZERO_IDENTITY: tl.constexpr, SWALLOW_NAN: tl.constexpr,
+):  # fmt: skip
     """y[i] = max of x[i, :], NaN where the row holds one."""
     padding: tl.constexpr = 0.0 if ZERO_IDENTITY else float("-inf")
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -97,18 +97,10 @@ def attention_kernel(
 
 
 def launch(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    sinks: Tensor | None = None,
-    *,
-    causal: bool,
-    scale: float | None,
-    window: int | None = None,
-    softcap: float | None = None,
-    seen_lse: bool = False,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None = None,
+    *, causal: bool, scale: float | None, window: int | None = None, softcap: float |
+    None = None, seen_lse: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return softmax(scale q k^T + mask) v, and its log-sum-exp if it is seen."""
     (batch, heads, s, d), (_, groups, t, _) = q.shape, k.shape
     out = torch.empty((batch, heads, s, d), dtype=q.dtype, device=q.device)

@@ -15,20 +15,9 @@ SIZES = ("stride_xn", "stride_xc", "stride_t", "n", "c", "ignore")
 
 @triton.jit(do_not_specialize=(*SIZES, "smoothing"))
 def loss_kernel(
-    x_ptr,
-    target_ptr,
-    loss_ptr,
-    stride_xn,
-    stride_xc,
-    stride_t,
-    n,
-    c,
-    ignore,
-    smoothing,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    SMOOTH: tl.constexpr,
-):
+    x_ptr, target_ptr, loss_ptr, stride_xn, stride_xc, stride_t, n, c, ignore,
+    smoothing, ROWS: tl.constexpr, BLOCK: tl.constexpr, SMOOTH: tl.constexpr,
+):  # fmt: skip
     """loss[i] = -log softmax(x[i, :])[target[i]] in float32, 0 where ignored."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :]

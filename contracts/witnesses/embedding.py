@@ -14,18 +14,9 @@ SIZES = ("stride_wv", "stride_wd", "stride_i", "m", "v", "d")
 
 @triton.jit(do_not_specialize=SIZES)
 def embedding_kernel(
-    weight_ptr,
-    indices_ptr,
-    y_ptr,
-    stride_wv,
-    stride_wd,
-    stride_i,
-    m,
-    v,
-    d,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    weight_ptr, indices_ptr, y_ptr, stride_wv, stride_wd, stride_i, m, v, d, ROWS:
+    tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """y[i, :] = weight[indices[i], :], y contiguous, 0 where there is none."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     lanes = tl.arange(0, BLOCK)[None, :]

@@ -15,17 +15,9 @@ SIZES = ("stride_xm", "stride_xn", "m", "n")
 
 @triton.jit(do_not_specialize=SIZES)
 def softmax_kernel(
-    x_ptr,
-    y_ptr,
-    stride_xm,
-    stride_xn,
-    m,
-    n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    TAIL_ZERO: tl.constexpr,
-    SUBTRACT_MAX: tl.constexpr,
-):
+    x_ptr, y_ptr, stride_xm, stride_xn, m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    TAIL_ZERO: tl.constexpr, SUBTRACT_MAX: tl.constexpr,
+):  # fmt: skip
     """y[i, :] = softmax(x[i, :]), computed in float32; y is contiguous."""
     padding: tl.constexpr = 0.0 if TAIL_ZERO else float("-inf")
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]

@@ -24,14 +24,9 @@ CHUNK = 16
 
 @triton.jit(do_not_specialize=["numel", "load_end", "store_end"])
 def relu_between_kernel(
-    x_ptr,
-    y_ptr,
-    numel,
-    load_end,
-    store_end,
-    BLOCK: tl.constexpr,
-    READ_BEFORE: tl.constexpr,
-):
+    x_ptr, y_ptr, numel, load_end, store_end, BLOCK: tl.constexpr, READ_BEFORE:
+    tl.constexpr,
+):  # fmt: skip
     """Write max(x, 0) to y; loads and stores stop at ends of their own."""
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < load_end)

@@ -22,15 +22,9 @@ class Program:
         self.source = source
 
     def launch(
-        self,
-        name: str,
-        grid: Sequence[int],
-        block: Sequence[int],
-        arguments: Sequence[Tensor | int],
-        *,
-        checked: bool = True,
-        shared: int = 0,
-    ) -> None:
+        self, name: str, grid: Sequence[int], block: Sequence[int], arguments:
+        Sequence[Tensor | int], *, checked: bool = True, shared: int = 0,
+    ) -> None:  # fmt: skip
         """Launch a function on the current stream of its first argument's device.
 
         Args:
@@ -61,14 +55,9 @@ class _Dim3(ctypes.Structure):
 
 
 def _launched(
-    runtime: Any,
-    function: ctypes.c_void_p,
-    grid: Sequence[int],
-    block: Sequence[int],
-    values: Sequence[Any],
-    shared: int,
-    stream: int,
-) -> None:
+    runtime: Any, function: ctypes.c_void_p, grid: Sequence[int], block: Sequence[int],
+    values: Sequence[Any], shared: int, stream: int,
+) -> None:  # fmt: skip
     """Launch through the runtime, which keeps the error of a launch that it refuses."""
     addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     launch = runtime.cudaLaunchKernel

@@ -48,14 +48,9 @@ extern "C" __global__ void sum_rows(
 
 
 def through_parts(
-    x: Tensor,
-    dim: int,
-    *,
-    clear: bool = False,
-    idle: bool = True,
-    wait: bool = True,
+    x: Tensor, dim: int, *, clear: bool = False, idle: bool = True, wait: bool = True,
     threads: int | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return sum(x, dim), a block for each row.
 
     Args:
