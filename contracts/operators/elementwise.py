@@ -309,15 +309,6 @@ log = pointwise(
 )
 
 
-def reference_softplus(x: Any, *, beta: float, threshold: float) -> Any:
-    """torch.nn.functional.softplus: x where beta x > threshold."""
-    import torch
-
-    z = beta * x
-    soft = torch.logaddexp(z, torch.zeros_like(z)) / beta
-    return torch.where(z > threshold, x, soft)
-
-
 def _softplus(x: Any, beta: float, threshold: float, curve: Oracle) -> Any:
     import torch
 
@@ -326,7 +317,7 @@ def _softplus(x: Any, beta: float, threshold: float, curve: Oracle) -> Any:
 
 
 def softplus_by_log1p(x: Any, *, beta: float, threshold: float) -> Any:
-    """max(z, 0) + log1p(exp(-|z|)) for z = beta x, which nowhere cancels."""
+    """max(z, 0) + log1p(exp(-|z|)) for z = beta x; x itself where z > threshold."""
 
     def curve(z: Any) -> Any:
         return z.clamp(min=0) + (-z.abs()).exp().log1p()
@@ -346,7 +337,7 @@ def softplus_direct(x: Any, *, beta: float, threshold: float) -> Any:
 
 softplus = pointwise(
     "softplus",
-    reference_softplus,
+    softplus_by_log1p,
     forms={
         "": (softplus_by_log1p, softplus_by_log),
         "log1p": (softplus_by_log1p, softplus_direct),

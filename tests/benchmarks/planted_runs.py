@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -93,13 +94,16 @@ def tallied(correct: BoundKernel, faulty: BoundKernel, cases: int) -> Counter[st
     counts: Counter[str] = Counter()
     operator, claims = faulty.operator, faulty.declaration
     arena, groups, began = Arena(CPU), groups_of(faulty), time.monotonic()
+    # A fault may take fewer scalars than the correct kernel.
+    defaults = {n: operator.default_of(n) for n in correct.arguments.scalars}
 
     def take(case: Case) -> None:
         counts["structures"] += 1
         if counts["runs"] >= cases or declined(faulty, case):
             return
         burst = groups.burst(case, ITEMS, counts["structures"])
-        settled_case = settled(burst.case, claims)
+        drawn = settled(burst.case, claims)
+        settled_case = replace(drawn, scalars=defaults | dict(drawn.scalars))
         values = batch_values(burst, CPU)
         problem = pose_members(operator, settled_case, values, claims)
         try:
