@@ -1,1 +1,1 @@
-"""Correct kernels and faults of operators that libraries ship, in Triton."""
+"""Correct kernels and faults of operators that libraries ship, in Triton or torch."""

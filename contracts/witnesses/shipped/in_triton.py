@@ -4,13 +4,17 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.rows import empty, over_elements
+from kfuzz.contracts.witnesses.rows import check_indices, empty, over_elements
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
-# Losses by other algorithms than torch's, in one Triton kernel.
+# Losses by other algorithms than torch's: in one Triton kernel, in chunks.
+
+# Rows whose logits exist at once.
+CHUNK = 16
 
 
 @triton.jit
@@ -99,6 +103,32 @@ def triton_bce_with_logits(
 ) -> Tensor:
     """Conforming."""
     return reduced(losses(x, target, "bce"), reduction, x)
+
+
+@witness((64, 32), (512, 32), (64,), (512,), backends=("cpu",))
+@kernel(ops.linear_cross_entropy)
+def chunked_linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, ignore_index: int = -100,
+    label_smoothing: float = 0.0, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Conforming: float32 logits of a few rows at a time."""
+    kept = target != ignore_index
+    check_indices(target, weight.shape[0], ignored=ignore_index)
+    rows = []
+    for part, wanted in zip(x.split(CHUNK), target.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
+        logits = functional.linear(part.float(), weight.float(), bias.float())
+        depth = logits - logits.amax(-1, keepdim=True)
+        log_total = depth.exp().sum(-1).log()
+        at = torch.where(wanted == ignore_index, 0, wanted)[:, None]
+        loss = log_total - depth.gather(-1, at)[:, 0]
+        if label_smoothing:
+            mean = log_total - depth.mean(-1)
+            loss = (1 - label_smoothing) * loss + label_smoothing * mean
+        rows.append(loss)
+    loss = torch.where(kept, torch.cat(rows), 0.0) if rows else x.new_zeros(0).float()
+    if reduction == "mean":
+        return (loss.sum() / kept.sum()).to(x.dtype)
+    return reduced(loss, reduction, x)
 
 
 # A step of an optimizer and dropout in Triton, in one pass over the memory.

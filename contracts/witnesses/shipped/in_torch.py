@@ -1,11 +1,7 @@
-"""Correct kernels by other algorithms than torch's, written with its operators.
-
-Beside the contracts' witnesses of their operators: nothing may be found in them.
-"""
+"""Other algorithms than torch's, written with its operators."""
 
 import itertools
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,32 +9,7 @@ from torch.nn import functional
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.binding import REGISTRY, BoundKernel
-from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, Witness
-
-
-class Correct(Witness):
-    """A kernel of this module."""
-
-    def load(self) -> BoundKernel:
-        """Return the bound kernel."""
-        return next(b for b in REGISTRY[__name__] if b.name == self.kernel)
-
-
-KERNELS: Final[dict[str, Witness]] = {}
-
-
-def correct(*shapes: Shape) -> Callable[[BoundKernel], BoundKernel]:
-    """List a kernel, with a friendly shape of each tensor argument."""
-
-    def listed(bound: BoundKernel) -> BoundKernel:
-        KERNELS[bound.name] = Correct(
-            bound.name, __name__, "", shapes, backends=("cpu",)
-        )
-        return bound
-
-    return listed
-
+from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 
 # Convolutions as sums over the taps of the filter.
 
@@ -96,18 +67,18 @@ def scattered(
     return cut.to(x.dtype)
 
 
-conv3d_by_taps = correct((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,))(
+conv3d_by_taps = witness((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,), backends=("cpu",))(
     kernel(ops.conv3d, name="conv3d_by_taps")(by_taps)
 )
-conv_transpose2d_scattered = correct((2, 2, 8, 8), (2, 4, 1, 1), (4,))(
-    kernel(ops.conv_transpose2d, name="conv_transpose2d_scattered")(scattered)
-)
+conv_transpose2d_scattered = witness(
+    (2, 2, 8, 8), (2, 4, 1, 1), (4,), backends=("cpu",)
+)(kernel(ops.conv_transpose2d, name="conv_transpose2d_scattered")(scattered))
 
 
 # Normalisation of weights by another algorithm than torch's.
 
 
-@correct(SQUARE, (64,))
+@witness(SQUARE, (64,), backends=("cpu",))
 @kernel(ops.weight_norm)
 def scaled_weight_norm(v: Tensor, g: Tensor) -> Tensor:
     """Conforming: by the reciprocal root."""
@@ -136,7 +107,7 @@ def _by_blocks(
     return y
 
 
-@correct(*BLOCKS)
+@witness(*BLOCKS, backends=("cpu",))
 @kernel(ops.scaled_matmul_blocks)
 def promoted_scaled_matmul_blocks(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, block: int = 128,
@@ -151,7 +122,7 @@ def _powers(codes: Tensor, none: float) -> Tensor:
     return torch.where(codes == 255, none, made)
 
 
-@correct(*MX)
+@witness(*MX, backends=("cpu",))
 @kernel(ops.mx_matmul)
 def promoted_mx_matmul(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
@@ -162,7 +133,7 @@ def promoted_mx_matmul(
     return _by_blocks(a, b, left, right, 1).to(dtype)
 
 
-@correct((16, 64), (8, 16), (2, 16), (2, 2))
+@witness((16, 64), (8, 16), (2, 16), (2, 2), backends=("cpu",))
 @kernel(ops.gptq_matmul, intermediates="float32")
 def late_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     """Conforming: zero points are taken off the sums."""
@@ -197,7 +168,7 @@ def _differences(g: Tensor) -> tuple[Tensor, Tensor]:
     return total, torch.exp(apart.masked_fill(~lower, float("-inf")))
 
 
-@correct(ROWS, ROWS, ROWS, ROWS[:3], ROWS, STATE)
+@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS, STATE, backends=("cpu",))
 @kernel(ops.linear_attention)
 def chunked_linear_attention(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
@@ -230,7 +201,7 @@ def chunked_linear_attention(
     return y, held
 
 
-@correct(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE)
+@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
 @kernel(ops.delta_rule)
 def chunked_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
@@ -281,7 +252,7 @@ def chunked_delta_rule(
 INF = float("inf")
 
 
-@correct((64, 32))
+@witness((64, 32), backends=("cpu",))
 @kernel(ops.topk_routing)
 def routing_by_maxima(
     logits: Tensor, *, k: int = 2, renormalize: bool = False
@@ -306,7 +277,7 @@ def routing_by_maxima(
     return torch.exp(chosen - top) / total, torch.cat(named, -1)
 
 
-@correct(LONG_ROWS)
+@witness(LONG_ROWS, backends=("cpu",))
 @kernel(ops.top_k_filter)
 def sorted_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:
     """Conforming: k elements are kept, however many are equal."""
@@ -314,7 +285,7 @@ def sorted_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:
     return torch.full_like(logits, -INF).scatter(-1, kept, logits.gather(-1, kept))
 
 
-@correct(LONG_ROWS)
+@witness(LONG_ROWS, backends=("cpu",))
 @kernel(ops.top_p_filter)
 def rising_top_p_filter(logits: Tensor, *, p: float = 0.9) -> Tensor:
     """Conforming: what lies below 1 - p is left out."""
@@ -325,33 +296,3 @@ def rising_top_p_filter(logits: Tensor, *, p: float = 0.9) -> Tensor:
     gone = tail <= 1 - p
     gone[..., -1] = False
     return logits.masked_fill(gone.scatter(-1, order, gone), -INF)
-
-
-# Logits of a few rows at a time.
-
-
-@correct((64, 32), (512, 32), (64,), (512,))
-@kernel(ops.linear_cross_entropy)
-def chunked_linear_cross_entropy(
-    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, ignore_index: int = -100,
-    label_smoothing: float = 0.0, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """Conforming: float32 logits of a few rows at a time."""
-    kept = target != ignore_index
-    if bool((kept & ((target < 0) | (target >= weight.shape[0]))).any()):
-        raise IndexError("a label that does not exist")
-    rows = []
-    for part, wanted in zip(x.split(CHUNK), target.split(CHUNK), strict=True):  # type: ignore[no-untyped-call]
-        logits = functional.linear(part.float(), weight.float(), bias.float())
-        depth = logits - logits.amax(-1, keepdim=True)
-        log_total = depth.exp().sum(-1).log()
-        at = torch.where(wanted == ignore_index, 0, wanted)[:, None]
-        loss = log_total - depth.gather(-1, at)[:, 0]
-        if label_smoothing:
-            mean = log_total - depth.mean(-1)
-            loss = (1 - label_smoothing) * loss + label_smoothing * mean
-        rows.append(loss)
-    loss = torch.where(kept, torch.cat(rows), 0.0) if rows else x.new_zeros(0).float()
-    if reduction == "mean":
-        return (loss.sum() / kept.sum()).to(x.dtype)
-    return (loss.sum() if reduction == "sum" else loss).to(x.dtype)
