@@ -534,11 +534,16 @@ sort = defined(
 def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
-    finite = nm.finite_or_zero(x)
-    overflows = nm.overflow_in_some_order(finite, dim, acc)
-    classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
+    value = x.sum(dim)
+    plain = nm.plainly_finite(value)  # of no sum is a term NaN or infinite
+    finite = x if plain else nm.finite_or_zero(x)
+    total = finite.abs().sum(dim)
+    overflows = nm.overflow_in_some_order(finite, dim, acc, total)
     flush, data = problem.flushes, problem.format
-    error = nm.sum_error(finite, dim, acc, flush=flush, data=data)
+    error = nm.sum_error(finite, dim, acc, flush=flush, data=data, total=total)
+    if plain:
+        return nm.around(problem, value, error, ambiguous=overflows)
+    classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
     return classes.accepted(problem, finite.sum(dim), error)
 
 
