@@ -461,13 +461,13 @@ def sum_error(
 def _beside(error: Tensor, terms: Tensor, least: float, dim: int) -> Tensor:
     """Return errors with the sums of terms below a number added, if these show."""
     most = 2.0**54 * (1 + U32) * terms.shape[dim] * least
-    if _is_at_hand(error) and float(error.min()) >= most:  # less than half an ulp
+    if is_at_hand(error) and float(error.amin()) >= most:  # less than half an ulp
         return error
     magnitude = terms.abs()
     return error + torch.where(magnitude < least, magnitude, 0.0).sum(dim)
 
 
-def _is_at_hand(x: Tensor) -> bool:
+def is_at_hand(x: Tensor) -> bool:
     """Whether there are elements that the host can look at without a wait."""
     return x.device.type == "cpu" and x.numel() > 0
 
@@ -509,7 +509,7 @@ def exactly_summable(
         return off.abs_().sum(dim, keepdim=True) == 0
 
     # Most sums do not fit for a few of their terms alone.
-    fits, at_hand = (total == 0), _is_at_hand(terms)
+    fits, at_hand = (total == 0), is_at_hand(terms)
     if at_hand and terms.shape[dim] >= 4 * _FEW:
         few = fits | fit(terms.narrow(dim, 0, _FEW))
         if not bool(few.any()):
@@ -589,8 +589,8 @@ def overflow_in_some_order(
     sum lies in [-N, P]; neither is more than their `total`, where that is known.
     """
     n = terms.shape[dim]
-    if total is not None and _is_at_hand(total):
-        most = 2 * total.max()  # more than the rounding of these sums can add
+    if total is not None and is_at_hand(total):
+        most = 2 * total.amax()  # more than the rounding of these sums can add
         if not bool(can_overflow(most, most, n, acc)):
             return torch.zeros_like(total, dtype=torch.bool)
     positive = terms.clamp(min=0).sum(dim)

@@ -26,7 +26,13 @@ from kfuzz.numerics.acceptance import (
     intermediate_unit,
     product_classes,
 )
-from kfuzz.numerics.accumulation import EXP_ARGUMENT, EXP_ERROR, plainly_finite
+from kfuzz.numerics.accumulation import (
+    EXP_ARGUMENT,
+    EXP_ERROR,
+    is_at_hand,
+    plainly_finite,
+    zero,
+)
 
 # log: CUDA 1 ulp, HIP 2; log2(x) ln 2 of a 1 ulp log2 fits in it.
 LOG_ERROR: Final = 5
@@ -131,12 +137,13 @@ def sigmoid(x: Interval, arithmetic: Arithmetic) -> Interval:
     exact = exp_argument(x, arithmetic).mapped(torch.sigmoid)
     made = arithmetic.rounded(exact, 1 + DIVISION_ERROR)
     fmt = arithmetic.format
-    gone = exact.high < VANISHING * fmt.min_subnormal
-    made = Interval.exact(torch.zeros_like(exact.high)).where(gone, made)
+    vanishing = VANISHING * fmt.min_subnormal
+    if not (is_at_hand(exact.high) and exact.high.amin() >= vanishing):
+        made = Interval.exact(zero(exact.high)).where(exact.high < vanishing, made)
     least = 2 / fmt.max_finite
     if arithmetic.flush or arithmetic.fast:
         least = max(least, 2 * fmt.min_normal)
-    return made.mapped(_not_negative).or_zero(least)
+    return made.mapped(Tensor.relu_).or_zero(least)
 
 
 def sigmoid_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
