@@ -467,16 +467,16 @@ def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
     # are good to a few of its units.
     relative = e.rho + (e.spread + (5 * e.unit + 2.0**-48))
     # Where an element is masked, the exponentials are 0.
-    low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
-    high = torch.exp(log_p + relative) + e.flushed
+    low = (log_p - relative).exp_().sub_(e.flushed).clamp_(min=0)
+    high, value = relative.add_(log_p).exp_().add_(e.flushed), log_p.exp_()
     if nm.plainly_finite(x):
         return nm.between(
-            problem, torch.exp(log_p), low, high, ambiguous=e.ambiguous.expand_as(x)
+            problem, value, low, high, ambiguous=e.ambiguous.expand_as(x)
         )
     plain = e.plain.expand_as(x)
     return nm.between(
         problem,
-        torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
+        torch.where(plain, value, nm.not_a_number(x)),
         low,
         torch.where(e.depth == -inf, nm.zero(x), high),
         classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
