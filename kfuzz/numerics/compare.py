@@ -219,19 +219,18 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     if (value - a.low).amin() >= 0 and (a.high - value).amin() >= 0:
         return True
     bits = _BITS.get(y.dtype)
-    # Beyond the greatest number lies no neighbour, and on this side of zero none.
+    # Beyond the greatest number lies no neighbour.
     if bits is None:
         return False
     least, most = (float(end) for end in torch.aminmax(value))
     if not (-a.output.max_finite < least and most < a.output.max_finite):
         return False
-    whole = y.contiguous().view(bits)
-    up = (whole >> (8 * y.element_size() - 1)).bitwise_or_(1)  # -1 below zero
+    whole, up = y.contiguous().view(bits), y.sign().to(bits)  # itself beside zero
 
     def middle(neighbours: Tensor) -> Tensor:
-        # On the near side of it: it rounds to what is even.
-        far = neighbours.view(y.dtype).to(torch.float64).sub_(value)
-        return far.mul_(0.5 - 2.0**-20).add_(value).nan_to_num_(0.0)
+        # On the near side of it, which rounds to what is even.
+        far = neighbours.view(y.dtype).to(torch.float64)
+        return far.lerp_(value, 0.5 + 2.0**-20)
 
     if not middle(whole + up).sub_(a.low).amin() >= 0:
         return False
