@@ -543,7 +543,8 @@ def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     error = nm.sum_error(finite, dim, acc, flush=flush, data=data, total=total)
     if plain:
         return nm.around(problem, value, error, ambiguous=overflows)
-    classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
+    special = (t.any(dim) for t in (x.isnan(), x == inf, x == -inf))
+    classes = nm.sum_classes(*special, overflows)
     return classes.accepted(problem, finite.sum(dim), error)
 
 

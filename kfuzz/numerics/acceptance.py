@@ -372,23 +372,6 @@ class SumClasses:
         )
 
 
-def terms_classes(
-    x: Tensor, some: Callable[[Tensor], Tensor], may_overflow: Tensor
-) -> SumClasses:
-    """Return the classes of sums of x.
-
-    Args:
-        x: the terms.
-        some: of a bool tensor like x, for each sum whether it holds of some term.
-        may_overflow: as in `sum_classes`.
-    """
-    if plainly_finite(x):
-        none = torch.zeros_like(may_overflow)
-        return sum_classes(none, none, none, may_overflow)
-    nan, plus, minus = (some(t) for t in (x.isnan(), x == math.inf, x == -math.inf))
-    return sum_classes(nan, plus, minus, may_overflow)
-
-
 def sum_classes(
     nan: Tensor, plus: Tensor, minus: Tensor, may_overflow: Tensor
 ) -> SumClasses:

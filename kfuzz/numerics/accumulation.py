@@ -498,23 +498,20 @@ def exactly_summable(
     if least < -_SCALE and total.numel() and terms.shape[dim]:
         lowest = lowest_bit_exponent(terms).amin(dim)
         return fits_exactly(total.squeeze(dim), lowest, acc, flush=flush)
+    # Most sums do not fit for a few of their terms, with the room of the least sum.
+    at_hand = is_at_hand(terms) and terms.shape[dim] >= 4 * _FEW
+    if at_hand and (low := float(total.amin())):
+        bit = math.frexp(min(low, 2.0**_SCALE))[1] - 1 - acc.exact_bits
+        few = terms.narrow(dim, 0, _FEW) * 2.0 ** -max(bit, least)
+        if few.round().sub_(few).abs_().amax(dim).amin() > 0:
+            return torch.zeros_like(total.squeeze(dim), dtype=torch.bool)
     # The lowest bit for which the sum leaves room: of a power of two one lower.
     mantissa, exponent = torch.frexp(total)
     lowest = exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
     lowest = (lowest - acc.exact_bits).clamp(least, _SCALE)
     up, down = power_of_two(-lowest), power_of_two(lowest)
-
-    def fit(some: Tensor) -> Tensor:
-        off = (some * up).round_().mul_(down).sub_(some)
-        return off.abs_().sum(dim, keepdim=True) == 0
-
-    # Most sums do not fit for a few of their terms alone.
-    fits, at_hand = (total == 0), is_at_hand(terms)
-    if at_hand and terms.shape[dim] >= 4 * _FEW:
-        few = fits | fit(terms.narrow(dim, 0, _FEW))
-        if not bool(few.any()):
-            return few.squeeze(dim)
-    return (fits | (fit(terms) & (total <= acc.limit))).squeeze(dim)
+    off = (terms * up).round_().mul_(down).sub_(terms).abs_().sum(dim, keepdim=True)
+    return ((total == 0) | ((off == 0) & (total <= acc.limit))).squeeze(dim)
 
 
 def products_exactly(
