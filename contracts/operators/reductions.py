@@ -470,9 +470,7 @@ def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
     low = (log_p - relative).exp_().sub_(e.flushed).clamp_(min=0)
     high, value = relative.add_(log_p).exp_().add_(e.flushed), log_p.exp_()
     if nm.plainly_finite(x):
-        return nm.between(
-            problem, value, low, high, ambiguous=e.ambiguous.expand_as(x)
-        )
+        return nm.between(problem, value, low, high, ambiguous=e.ambiguous.expand_as(x))
     plain = e.plain.expand_as(x)
     return nm.between(
         problem,
@@ -543,8 +541,8 @@ def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     error = nm.sum_error(finite, dim, acc, flush=flush, data=data, total=total)
     if plain:
         return nm.around(problem, value, error, ambiguous=overflows)
-    special = (t.any(dim) for t in (x.isnan(), x == inf, x == -inf))
-    classes = nm.sum_classes(*special, overflows)
+    nan, plus, minus = (t.any(dim) for t in (x.isnan(), x == inf, x == -inf))
+    classes = nm.sum_classes(nan, plus, minus, overflows)
     return classes.accepted(problem, finite.sum(dim), error)
 
 

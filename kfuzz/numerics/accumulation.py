@@ -355,18 +355,15 @@ def meet(left: Tensor, right: Tensor) -> Tensor:
 
 def code(value: int, like: Tensor) -> Tensor:
     """Return a small number as an uint8 tensor without dimensions."""
-    return _code(value, like.device)
+    return _number(value, like.device, torch.uint8)
 
 
 # Kept per device and never written to.
 @cache
-def _number(value: float, device: torch.device) -> Tensor:
-    return torch.full((), value, dtype=torch.float64, device=device)
-
-
-@cache
-def _code(value: int, device: torch.device) -> Tensor:
-    return torch.full((), value, dtype=torch.uint8, device=device)
+def _number(
+    value: float, device: torch.device, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:

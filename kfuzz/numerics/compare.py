@@ -208,7 +208,9 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     else may be admitted, or refused, is for `outcomes_of`.
     """
     narrower = str(y.dtype) != f"torch.{a.output.name}"
-    if narrower or _has_exceptions(a) or not value.numel():
+    # Some of what lies inside the interval may be refused.
+    exceptions = a.exact is not None or a.flushed or a.signed_zeros or a.relation
+    if narrower or exceptions or not value.numel():
         return False
     # Extremes of numbers: torch looks at truth values one by one.
     if int(a.undecided.view(torch.uint8).amax()):
@@ -235,12 +237,6 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     if not middle(whole + up).sub_(a.low).amin() >= 0:
         return False
     return bool(middle(whole - up).sub_(a.high).amax() <= 0)
-
-
-def _has_exceptions(a: Acceptance) -> bool:
-    """Whether some of what lies inside the interval may be refused."""
-    exceptions = a.exact is not None or a.flushed or a.signed_zeros
-    return exceptions or a.relation is not None
 
 
 def compare_members(

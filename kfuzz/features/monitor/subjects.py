@@ -544,9 +544,9 @@ def _elsewhere(seen: Seen, expected: dict[str, Expected]) -> Metadata | None:
 # against what is accepted slice by slice. Only a plain yes is given: whatever else is
 # found, or cannot be found so, is judged whole.
 
-AT_ONCE: Final = 1 << 17
-"""Elements of a slice: some ten tensors of float64 stay in a cache of a few MiB, and
-the time of torch's operators outweighs that of calling them."""
+AT_ONCE: Final = 1 << 18
+"""Elements of a slice: some ten tensors of float64 stay in a cache of 32 MiB, and the
+time of torch's operators outweighs that of calling them."""
 
 _CUTS: Final[dict[Any, Cut]] = {}  # of calls by their structure
 
@@ -569,7 +569,7 @@ def conforms(
     own = operator is OPERATORS.get(operator.name)
     if not own or seen.changed or seen.handed:
         return False
-    if declaration.nonfinite != "propagate" or case.largest < 2 * AT_ONCE:
+    if declaration.nonfinite != "propagate" or case.largest <= AT_ONCE:
         return False
     parameters = [operator.tensors[name] for name in specs]
     if any(p.domain or isinstance(p, IndexParameter) for p in parameters):
