@@ -449,16 +449,14 @@ def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
     # are good to a few of its units.
     relative = e.rho + (e.spread + (5 * e.unit + 2.0**-48))
     # Where an element is masked, the exponentials are 0.
-    low = (torch.exp(log_p - relative) - e.flushed).clamp(min=0)
-    high = torch.exp(log_p + relative) + e.flushed
+    low = (log_p - relative).exp_().sub_(e.flushed).clamp_(min=0)
+    high, value = relative.add_(log_p).exp_().add_(e.flushed), log_p.exp_()
     if nm.plainly_finite(x):
-        return nm.between(
-            problem, torch.exp(log_p), low, high, ambiguous=e.ambiguous.expand_as(x)
-        )
+        return nm.between(problem, value, low, high, ambiguous=e.ambiguous.expand_as(x))
     plain = e.plain.expand_as(x)
     return nm.between(
         problem,
-        torch.where(plain, torch.exp(log_p), nm.not_a_number(x)),
+        torch.where(plain, value, nm.not_a_number(x)),
         low,
         torch.where(e.depth == -inf, nm.zero(x), high),
         classes=torch.where(plain, nm.code(nm.FINITE, x), nm.code(nm.NAN, x)),
@@ -516,11 +514,17 @@ sort = defined(
 def accept_sum(problem: nm.Problem) -> nm.Acceptance:
     """Return sum +- gamma(n-1) sum|x| (Higham eq. 4.6), 0 where exact."""
     x, dim, acc = problem.tensors["x"], problem.axis(), problem.accumulation
-    finite = nm.finite_or_zero(x)
-    overflows = nm.overflow_in_some_order(finite, dim, acc)
-    classes = nm.terms_classes(x, lambda t: t.any(dim), overflows)
+    value = x.sum(dim)
+    plain = nm.plainly_finite(value)  # of no sum is a term NaN or infinite
+    finite = x if plain else nm.finite_or_zero(x)
+    total = finite.abs().sum(dim)
+    overflows = nm.overflow_in_some_order(finite, dim, acc, total)
     flush, data = problem.flushes, problem.format
-    error = nm.sum_error(finite, dim, acc, flush=flush, data=data)
+    error = nm.sum_error(finite, dim, acc, flush=flush, data=data, total=total)
+    if plain:
+        return nm.around(problem, value, error, ambiguous=overflows)
+    nan, plus, minus = (t.any(dim) for t in (x.isnan(), x == inf, x == -inf))
+    classes = nm.sum_classes(nan, plus, minus, overflows)
     return classes.accepted(problem, finite.sum(dim), error)
 
 

@@ -35,6 +35,10 @@ from torch import Tensor
 from kfuzz.core.declaration import Accumulator, Declaration
 from kfuzz.numerics.formats import FORMATS, Format, lowest_bit_exponent, power_of_two
 
+# glibc gives freed memory beyond a threshold back to the system, which has to clear it
+# anew for the next tensor; freeing a large block raises it, to 31 MiB (mallopt(3)).
+torch.empty(31 << 20, dtype=torch.uint8)
+
 # Coefficient of truncating tensor cores over (n + 4) u: see above, Volta.
 TENSOR_CORE: Final = 2.5
 # Fractional bits that the 8-bit path of Ada and Hopper keeps, and its blocks.
@@ -351,18 +355,15 @@ def meet(left: Tensor, right: Tensor) -> Tensor:
 
 def code(value: int, like: Tensor) -> Tensor:
     """Return a small number as an uint8 tensor without dimensions."""
-    return _code(value, like.device)
+    return _number(value, like.device, torch.uint8)
 
 
 # Kept per device and never written to.
 @cache
-def _number(value: float, device: torch.device) -> Tensor:
-    return torch.full((), value, dtype=torch.float64, device=device)
-
-
-@cache
-def _code(value: int, device: torch.device) -> Tensor:
-    return torch.full((), value, dtype=torch.uint8, device=device)
+def _number(
+    value: float, device: torch.device, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:
@@ -417,6 +418,7 @@ def sum_error(
     *,
     flush: bool,
     data: Format | None = None,
+    total: Tensor | None = None,
 ) -> Tensor:
     """Return the bound on |computed - exact| of a sum in any order.
 
@@ -427,41 +429,42 @@ def sum_error(
         flush: whether subnormal terms or partial sums may become 0.
         data: format of the terms where they are a kernel's input, which an
             accumulator may be too narrow to hold; None where it holds them.
+        total: the sums of the terms' magnitudes, where they are known.
 
     Returns:
         float64 without `dim`: gamma(n-1) sum|t| (Higham eq. 4.6), 0 where the
         exactness test holds (`exactly_summable`).
     """
     n = terms.shape[dim]
-    magnitude = terms.abs()
-    total = magnitude.sum(dim)
+    total = terms.abs().sum(dim) if total is None else total
     narrow = data is not None and data.precision > acc.format.precision
     coefficient = acc.summation(n, extra=int(narrow))
     coarse = 0.0 if data is None else acc.operand_error(data, operands=1)
     error = (coefficient + coarse) * total
     floor = 0.0 if data is None else acc.operand_floor(data, flush=False)
     if floor or acc.stored is not None:
-        below = _sum_below(magnitude, floor, dim)
-        error = error + below + acc.lost(n, flush=flush)
+        error = _beside(error, terms, floor, dim) + acc.lost(n, flush=flush)
     # Summing the reference itself in float64, and the flushes.
     reference = gamma(max(n - 1, 0), U64) * total
     if flush:
-        lost = _sum_below(magnitude, acc.format.min_normal, dim)
-        error = error + lost + n * acc.format.min_normal
+        least = acc.format.min_normal
+        error = _beside(error, terms, least, dim) + n * least
     exact = exactly_summable(terms, dim, acc, flush=flush, total=total)
     if coarse:
         exact = torch.zeros_like(exact)
     return torch.where(exact, zero(error), error + reference)
 
 
-def _sum_below(magnitude: Tensor, least: float, dim: int) -> Tensor:
-    """Return the sums of what is less than a number; 0 where a minimum shows it."""
-    if _is_at_hand(magnitude) and float(magnitude.min()) >= least:
-        return zero(magnitude)
-    return torch.where(magnitude < least, magnitude, 0.0).sum(dim)
+def _beside(error: Tensor, terms: Tensor, least: float, dim: int) -> Tensor:
+    """Return errors with the sums of terms below a number added, if these show."""
+    most = 2.0**54 * (1 + U32) * terms.shape[dim] * least
+    if is_at_hand(error) and float(error.amin()) >= most:  # less than half an ulp
+        return error
+    magnitude = terms.abs()
+    return error + torch.where(magnitude < least, magnitude, 0.0).sum(dim)
 
 
-def _is_at_hand(x: Tensor) -> bool:
+def is_at_hand(x: Tensor) -> bool:
     """Whether there are elements that the host can look at without a wait."""
     return x.device.type == "cpu" and x.numel() > 0
 
@@ -492,23 +495,20 @@ def exactly_summable(
     if least < -_SCALE and total.numel() and terms.shape[dim]:
         lowest = lowest_bit_exponent(terms).amin(dim)
         return fits_exactly(total.squeeze(dim), lowest, acc, flush=flush)
+    # Most sums do not fit for a few of their terms, with the room of the least sum.
+    at_hand = is_at_hand(terms) and terms.shape[dim] >= 4 * _FEW
+    if at_hand and (low := float(total.amin())):
+        bit = math.frexp(min(low, 2.0**_SCALE))[1] - 1 - acc.exact_bits
+        few = terms.narrow(dim, 0, _FEW) * 2.0 ** -max(bit, least)
+        if few.round().sub_(few).abs_().amax(dim).amin() > 0:
+            return torch.zeros_like(total.squeeze(dim), dtype=torch.bool)
     # The lowest bit for which the sum leaves room: of a power of two one lower.
     mantissa, exponent = torch.frexp(total)
     lowest = exponent.to(torch.int64) - (mantissa == 0.5).to(torch.int64)
     lowest = (lowest - acc.exact_bits).clamp(least, _SCALE)
     up, down = power_of_two(-lowest), power_of_two(lowest)
-
-    def fit(some: Tensor) -> Tensor:
-        whole = (some * up).round_().mul_(down)
-        return (whole == some).all(dim, keepdim=True)
-
-    # Most sums do not fit for a few of their terms alone.
-    fits, at_hand = (total == 0), _is_at_hand(terms)
-    if at_hand and terms.shape[dim] >= 4 * _FEW:
-        few = fits | fit(terms.narrow(dim, 0, _FEW))
-        if not bool(few.any()):
-            return few.squeeze(dim)
-    return (fits | (fit(terms) & (total <= acc.limit))).squeeze(dim)
+    off = (terms * up).round_().mul_(down).sub_(terms).abs_().sum(dim, keepdim=True)
+    return ((total == 0) | ((off == 0) & (total <= acc.limit))).squeeze(dim)
 
 
 def products_exactly(
@@ -574,19 +574,19 @@ def fits_exactly(
     return (total == 0) | (in_range & (total <= limit))
 
 
-def overflow_in_some_order(terms: Tensor, dim: int, acc: Accumulation) -> Tensor:
+def overflow_in_some_order(
+    terms: Tensor, dim: int, acc: Accumulation, total: Tensor | None = None
+) -> Tensor:
     """Return where some order of summation can overflow the accumulator.
 
     With P and N the sums of the positive and negative magnitudes, every partial
-    sum lies in [-N, P].
+    sum lies in [-N, P]; neither is more than their `total`, where that is known.
     """
     n = terms.shape[dim]
-    if _is_at_hand(terms):
-        # Twice as much as the rounding of these sums can add.
-        least, most = (float(end) for end in torch.aminmax(terms))
-        ends = torch.tensor([2 * n * most, -2 * n * least], dtype=torch.float64)
-        if not bool(can_overflow(ends[0], ends[1], n, acc)):
-            return torch.zeros_like(terms.select(dim, 0), dtype=torch.bool)
+    if total is not None and is_at_hand(total):
+        most = 2 * total.amax()  # more than the rounding of these sums can add
+        if not bool(can_overflow(most, most, n, acc)):
+            return torch.zeros_like(total, dtype=torch.bool)
     positive = terms.clamp(min=0).sum(dim)
     negative = (-terms).clamp(min=0).sum(dim)
     return can_overflow(positive, negative, n, acc)

@@ -208,34 +208,35 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     else may be admitted, or refused, is for `outcomes_of`.
     """
     narrower = str(y.dtype) != f"torch.{a.output.name}"
-    if narrower or _has_exceptions(a) or not value.numel() or bool(a.undecided.any()):
+    # Some of what lies inside the interval may be refused.
+    exceptions = a.exact is not None or a.flushed or a.signed_zeros or a.relation
+    if narrower or exceptions or not value.numel():
         return False
-    if not bool((a.classes == FINITE).all()):
+    # Extremes of numbers: torch looks at truth values one by one.
+    if int(a.undecided.view(torch.uint8).amax()):
         return False
-    inside = (value >= a.low) & (value <= a.high)
-    if bool(inside.all()):
+    if any(int(end) != FINITE for end in torch.aminmax(a.classes)):
+        return False
+    # That of what is NaN is NaN.
+    if (value - a.low).amin() >= 0 and (a.high - value).amin() >= 0:
         return True
     bits = _BITS.get(y.dtype)
-    # Beyond the greatest number lies no neighbour, and on this side of zero none.
+    # Beyond the greatest number lies no neighbour.
     if bits is None:
         return False
     least, most = (float(end) for end in torch.aminmax(value))
     if not (-a.output.max_finite < least and most < a.output.max_finite):
         return False
-    whole, up = y.contiguous().view(bits), (y > 0).to(bits).mul_(2).sub_(1)
+    whole, up = y.contiguous().view(bits), y.sign().to(bits)  # itself beside zero
 
-    def middle(step: Tensor) -> Tensor:
-        neighbour = (whole + step).view(y.dtype)
-        return neighbour.to(torch.float64).add_(value).mul_(0.5)
+    def middle(neighbours: Tensor) -> Tensor:
+        # On the near side of it, which rounds to what is even.
+        far = neighbours.view(y.dtype).to(torch.float64)
+        return far.lerp_(value, 0.5 + 2.0**-20)
 
-    nearest = (a.low < middle(up)) & (a.high > middle(-up)) & (value != 0)
-    return bool((inside | nearest).all())
-
-
-def _has_exceptions(a: Acceptance) -> bool:
-    """Whether some of what lies inside the interval may be refused."""
-    exceptions = a.exact is not None or a.flushed or a.signed_zeros
-    return exceptions or a.relation is not None
+    if not middle(whole + up).sub_(a.low).amin() >= 0:
+        return False
+    return bool(middle(whole - up).sub_(a.high).amax() <= 0)
 
 
 def compare_members(

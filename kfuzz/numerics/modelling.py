@@ -13,7 +13,7 @@ from torch import Tensor
 from kfuzz.numerics.acceptance import (
     FINITE, NAN, NEGATIVE_INF, POSITIVE_INF, Acceptance, Arithmetic, Interval, Problem,
     around, between, classes_of, enclosed, hull, intermediate_unit, moved,
-    product_classes, reshaped, terms_classes, undecided_at_infinities,
+    product_classes, reshaped, sum_classes, undecided_at_infinities,
 )
 from kfuzz.numerics.accumulation import (
     EXP_ARGUMENT, U64, Accumulation, code, finite_or_zero,

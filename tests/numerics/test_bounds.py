@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kfuzz.numerics.acceptance import terms_classes
+from kfuzz.contracts.operators import OPERATORS
+from kfuzz.contracts.oracle import accept
+from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.accumulation import (
     Accumulation,
     can_overflow,
@@ -234,13 +237,16 @@ def test_what_other_sums_hold_decides_nothing_of_one(
     torch.testing.assert_close(asked["error"](rows), wanted, rtol=1e-12, atol=0)
 
 
-def test_sums_of_numbers_have_the_classes_that_they_have_beside_others() -> None:
+def test_sums_of_numbers_are_admitted_what_they_are_beside_others() -> None:
     rows = wide(1.0, -2.0, 0.5).repeat(4, 1)
     rows[1, 0], rows[2, 1], rows[3, 2] = math.nan, math.inf, -math.inf
-    none = torch.zeros(4, dtype=torch.bool)
-    together = terms_classes(rows, lambda t: t.any(-1), none)
-    for i in range(4):
-        alone = terms_classes(rows[i : i + 1], lambda t: t.any(-1), none[:1])
-        for part in ("admitted", "reference", "finite", "ambiguous"):
-            of_all, of_one = getattr(together, part)[i], getattr(alone, part)[0]
+    operator, single = OPERATORS["sum"], FORMATS["float32"]
+    posed = Problem({}, {"dim": -1}, single, single, operator.defaults)
+    together, *apart = (
+        accept(operator, replace(posed, tensors={"x": x[None]}))["y"]
+        for x in (rows, *rows.split(1))
+    )
+    for i, alone in enumerate(apart):
+        for part in ("classes", "reference", "undecided", "ambiguous", "low", "high"):
+            of_all, of_one = getattr(together, part)[0, i], getattr(alone, part)[0, 0]
             assert torch.equal(of_all, of_one) or bool(of_all.isnan() & of_one.isnan())

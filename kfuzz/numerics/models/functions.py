@@ -26,7 +26,13 @@ from kfuzz.numerics.acceptance import (
     intermediate_unit,
     product_classes,
 )
-from kfuzz.numerics.accumulation import EXP_ARGUMENT, EXP_ERROR, plainly_finite
+from kfuzz.numerics.accumulation import (
+    EXP_ARGUMENT,
+    EXP_ERROR,
+    is_at_hand,
+    plainly_finite,
+    zero,
+)
 
 # log: CUDA 1 ulp, HIP 2; log2(x) ln 2 of a 1 ulp log2 fits in it.
 LOG_ERROR: Final = 5
@@ -79,7 +85,7 @@ def exp(x: Interval, arithmetic: Arithmetic) -> Interval:
     made = exp_argument(x, arithmetic).mapped(_exp)
     # The halves count in the subnormal range, where the relative error is lost.
     made = made.widened(0.0, EXP_ERROR * arithmetic.format.min_subnormal / 2)
-    return arithmetic.rounded(made.mapped(_not_negative), 0)
+    return arithmetic.rounded(made.mapped(Tensor.relu), 0)
 
 
 def log(x: Interval, arithmetic: Arithmetic) -> Interval:
@@ -128,29 +134,26 @@ def sigmoid(x: Interval, arithmetic: Arithmetic) -> Interval:
     division. The result is 0 where exp(-x) overflows, or its reciprocal is flushed
     (`__fdividef` gives 0 for divisors above 2^126).
     """
-    exact = exp_argument(x, arithmetic).mapped(torch.sigmoid)
+    exact = exp_argument(x, arithmetic).mapped(Tensor.sigmoid_)
     made = arithmetic.rounded(exact, 1 + DIVISION_ERROR)
     fmt = arithmetic.format
-    gone = exact.high < VANISHING * fmt.min_subnormal
-    made = Interval.exact(torch.zeros_like(exact.high)).where(gone, made)
+    vanishing = VANISHING * fmt.min_subnormal
+    if not (is_at_hand(exact.high) and exact.high.amin() >= vanishing):
+        made = Interval.exact(zero(exact.high)).where(exact.high < vanishing, made)
     least = 2 / fmt.max_finite
     if arithmetic.flush or arithmetic.fast:
         least = max(least, 2 * fmt.min_normal)
-    return made.mapped(_not_negative).or_zero(least)
+    return made.mapped(Tensor.relu_).or_zero(least)
 
 
 def sigmoid_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return the sigmoid as 0.5 + 0.5 tanh(x / 2), which cancels below 0."""
     half = tanh(x.scaled(0.5), arithmetic).scaled(0.5) + 0.5
-    return arithmetic.rounded(half).mapped(_not_negative)
+    return arithmetic.rounded(half).mapped(Tensor.relu)
 
 
 def _exp(x: Tensor) -> Tensor:
     return torch.exp(x).clamp(max=2.0**1000)
-
-
-def _not_negative(x: Tensor) -> Tensor:
-    return x.clamp(min=0)
 
 
 def _saturated(
@@ -257,7 +260,7 @@ def _half_times_one_plus(
 
 def at_the_limit(x: Tensor, result: Tensor) -> Tensor:
     """Return an activation's results with the limit, 0, at -Inf instead of -Inf * 0."""
-    return torch.where(x == float("-inf"), torch.zeros_like(result), result)
+    return torch.where(x == -math.inf, 0.0, result)
 
 
 def limit_classes(x: Tensor, result: Tensor) -> Tensor:

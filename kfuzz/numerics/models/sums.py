@@ -36,6 +36,7 @@ from kfuzz.numerics.accumulation import (
     fits_exactly,
     gamma,
     infinity,
+    is_at_hand,
     is_finite,
     not_a_number,
     one,
@@ -132,10 +133,10 @@ def exponentials(problem: Problem, x: Tensor, dim: int) -> Exponentials:
     total = torch.where(plain, weight.sum(dim, keepdim=True), one(x))
     fast = problem.declaration.approx
     own = (FAST_EXP_ERROR if fast else EXP_ERROR) * unit
-    rho = shallow * (-EXP_ARGUMENT * unit) + own
+    rho = (shallow * (-EXP_ARGUMENT * unit)).add_(own)
     rescales = -(-n // ONLINE_TILE) - 1
     flushed = 2.0**-126 if unit <= U32 else problem.output.min_normal
-    spread = (weight * rho).sum(dim, keepdim=True) / total + (
+    spread = weight.mul_(rho).sum(dim, keepdim=True) / total + (
         acc.summation(n)
         + rescales * (unit + own)
         + n * flushed  # relative to the sum, which is 1 or more
@@ -431,7 +432,9 @@ def moments(x: Tensor, arithmetic: RowArithmetic) -> tuple[Tensor, ...]:
     )
     top, biggest = acc.limit, size.amax(-1, keepdim=True)
     ambiguous = n * biggest > top
-    ambiguous = ambiguous | ((4 * x * x).sum(-1, keepdim=True) > top)
+    # No sum of squares is more than so many of the greatest.
+    if not (is_at_hand(biggest) and float(biggest.amax()) ** 2 * 8 * n <= top):
+        ambiguous = ambiguous | ((4 * x * x).sum(-1, keepdim=True) > top)
     if coarse:
         limit = arithmetic.held.max_finite
         ambiguous = ambiguous | (4 * biggest * biggest > limit)
@@ -532,7 +535,9 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
         safe, mean, mean_error, root,
         finite_or_zero(weight), finite_or_zero(bias), arithmetic,
     )  # fmt: skip
-    ambiguous = beyond | (reach > arithmetic.acc.limit)
+    limit, ambiguous = arithmetic.acc.limit, beyond
+    if not (is_at_hand(reach) and float(reach.amax()) <= limit):
+        ambiguous = ambiguous | (reach > limit)
     if arithmetic.coarse:
         stored = torch.maximum(root.high, reach)
         ambiguous = ambiguous | (stored > arithmetic.held.max_finite)
