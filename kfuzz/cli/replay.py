@@ -24,8 +24,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.report.json_report import problem_line
-from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
-from kfuzz.store.entry import FINDING
+from kfuzz.store.corpus import FINDING, Corpus, Problem, ProblemKind, Stored
 
 if TYPE_CHECKING:
     from kfuzz.engine.repair import Repair
@@ -316,7 +315,7 @@ def _write_new(
     name: str,
     form: str,
 ) -> ExitCode:
-    from kfuzz.report.files import write_new
+    from kfuzz.report.tables import write_new
 
     finding = _only(entries, name)
     text, where = script(finding), f"{name} {path}"

@@ -25,7 +25,7 @@ from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Soundness, Verdict
 from kfuzz.engine.search.schedule import watched
-from kfuzz.evaluation import limits as baselines
+from kfuzz.evaluation import evaluator as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS

@@ -47,13 +47,6 @@ from kfuzz.engine.search.found import (
     to_reduce,
 )
 from kfuzz.engine.search.locate import located
-from kfuzz.engine.search.preconditions import (
-    Bindings,
-    jobs_of,
-    named_apart,
-    no_fences,
-    require,
-)
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import (
     DRAWING,
@@ -70,11 +63,16 @@ from kfuzz.engine.search.round import (
 )
 from kfuzz.engine.search.schedule import (
     LIVE_CHILDREN,
+    Bindings,
     RunClock,
     Scheduler,
     finished_of,
+    jobs_of,
     line_of,
+    named_apart,
+    no_fences,
     outside_of,
+    require,
     watched,
 )
 from kfuzz.engine.workers import zygotes

@@ -24,7 +24,7 @@ from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import OFFSETS, RISING, SPANS, Case, Fill, TensorSpec, parsed
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
 from kfuzz.evaluation.probes.repeats import reduced_name
-from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
+from kfuzz.execution.calls.batches import Overlapping, in_threads, on_side_stream
 from kfuzz.execution.calls.results import Options
 from kfuzz.execution.calls.tuning import Measuring
 from kfuzz.execution.device import graphs

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.runtime import Counts
     from kfuzz.features.monitor.subjects import Arguments
-    from kfuzz.features.monitor.violation import Violation as Violation
+    from kfuzz.features.monitor.subjects import Violation as Violation
 
 F = TypeVar("F")
 
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(gate, name)
     if name == "Violation":
-        from kfuzz.features.monitor.violation import Violation
+        from kfuzz.features.monitor.subjects import Violation
 
         return Violation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -116,7 +116,7 @@ def monitor(
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
     from kfuzz.features.monitor.monitored import Options, decorator, store_of
-    from kfuzz.features.monitor.violation import Keep
+    from kfuzz.features.monitor.subjects import Keep
 
     store = store_of(keep, corpus)
     options = Options(

@@ -16,7 +16,7 @@ from kfuzz.core.finding import Finding, host_fingerprint, version_of
 from kfuzz.core.verdict import Graded, Soundness, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import run_kernels
-from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.engine.search.schedule import named_apart
 from kfuzz.execution.device.backends import BACKENDS, alike, resolve
 from kfuzz.features.lab.grade.calibrations import UNCALIBRATED, shipped_statement
 from kfuzz.features.lab.grade.statement import (
