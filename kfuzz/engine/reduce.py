@@ -21,7 +21,7 @@ from kfuzz.core.dtypes import (
 )
 from kfuzz.core.finding import Reduction, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
-from kfuzz.core.value_families.table import TILES
+from kfuzz.core.value_families import TILES
 
 # Most reductions need fewer than 200; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500

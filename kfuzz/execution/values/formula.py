@@ -19,10 +19,10 @@ from kfuzz.core.value_families import (
     Code,
     Column,
     Row,
+    edges,
     infinity_bits,
     is_hostile,
 )
-from kfuzz.core.value_families.table import edges
 from kfuzz.execution.values.generator import INTEGERS, Grid, narrowed, signs, uploaded
 from kfuzz.numerics.formats import power_of_two
 

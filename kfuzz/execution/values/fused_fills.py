@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core import value_families as families
-from kfuzz.core.value_families import FAMILIES, KEYS, REALS, Code, Column, infinity_bits
-from kfuzz.core.value_families.table import edges
+from kfuzz.core.value_families import (
+    FAMILIES,
+    KEYS,
+    REALS,
+    Code,
+    Column,
+    edges,
+    infinity_bits,
+)
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.values.generator import (
     INTEGERS,
