@@ -209,7 +209,7 @@ def show(
     stored = project.store().find(id)
     if locate:
         from kfuzz.engine.config import ReplayConfig
-        from kfuzz.engine.search.locate import locate_stored
+        from kfuzz.engine.search.found import locate_stored
 
         config = ReplayConfig(project.root, project.corpus, trusted=project.modules)
         with stopping() as stop:

@@ -31,7 +31,7 @@ from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
 
-calibrations = pytest.importorskip("kfuzz.features.lab.grade.calibrations")
+calibrations = pytest.importorskip("kfuzz.features.lab.grade.grading")
 Calibrations: Any = calibrations.Calibrations
 statement = pytest.importorskip("kfuzz.features.lab.grade.statement")
 

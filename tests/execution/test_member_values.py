@@ -22,7 +22,7 @@ from kfuzz.core.value_families import (
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values, logical_values
-from kfuzz.execution.values.generator import Streams
+from kfuzz.execution.values.formula import Streams
 from kfuzz.execution.values.items import item, item_seeds
 from tests.helpers.tiers import sampled
 

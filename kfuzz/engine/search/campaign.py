@@ -41,12 +41,12 @@ from kfuzz.engine.search.found import (
     after_seconds,
     first_finding,
     first_seconds,
+    located,
     reduced,
     replay_first,
     taken_to_minimum,
     to_reduce,
 )
-from kfuzz.engine.search.locate import located
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import (
     DRAWING,

@@ -30,7 +30,7 @@ from kfuzz.core.value_families import (
     infinity_bits,
 )
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.values.generator import (
+from kfuzz.execution.values.formula import (
     INTEGERS,
     Grid,
     Streams,

@@ -28,7 +28,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, CaseReport, Failure, State, Verdict
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.search.campaign import Campaign
-from kfuzz.engine.search.locate import INTERPRET, SECONDS, kept, unfit
+from kfuzz.engine.search.found import INTERPRET, SECONDS, kept, unfit
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Stopped
