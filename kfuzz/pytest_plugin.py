@@ -199,10 +199,7 @@ class FindingItem(pytest.Item):
         corpus = self.config.stash[_CORPUS]
         root = project_root(self.config.invocation_params.dir)
         config = ReplayConfig(
-            root=root,
-            corpus=corpus,
-            keep=False,
-            trusted=open_project(None).modules,
+            root=root, corpus=corpus, keep=False, trusted=open_project(None).modules
         )
         return next(replay([stored], config, stop=threading.Event()))
 

@@ -320,9 +320,7 @@ CORPUS: Final = Kind(_corpus, "DIR|URL")
 GLOBS: Final = Kind(lambda text, place: (text,), "GLOB", many=True)
 MODULES: Final = replace(GLOBS, metavar="PACKAGE")
 VALUES_GPU_TARGETS: Final = Kind(
-    lambda text, place: gpu_targets(text.split(","), place.label),
-    "ARCH[,…]",
-    many=True,
+    lambda text, place: gpu_targets(text.split(","), place.label), "ARCH[,…]", many=True
 )
 TARGETS: Final = Kind(_target, "TARGET", many=True)
 REPORT: Final = Kind(_reports, "KIND=FILE[,…]", many=True)

@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfuzz.core.declaration import INT32_ELEMENTS
-from kfuzz.core.dtypes import (
-    DTYPES,
-    bits_to_number,
-    canonical_nan,
-    number_to_bits,
-)
+from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
 from kfuzz.core.finding import Reduction, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
 from kfuzz.core.value_families import TILES

@@ -104,10 +104,7 @@ COMPILING_SECONDS: Final = 5.0
 
 
 def run(
-    config: RunConfig,
-    *,
-    stop: threading.Event,
-    prover: Prover | None = None,
+    config: RunConfig, *, stop: threading.Event, prover: Prover | None = None
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
 
@@ -217,10 +214,7 @@ class Campaign:
             guided = needed("coverage", "--engine atheris")
             self.guided = {
                 k.node_id: guided.CoverageSearch(
-                    k,
-                    partial(self._fork, k),
-                    config,
-                    expired=partial(self._expired, k),
+                    k, partial(self._fork, k), config, expired=partial(self._expired, k)
                 )
                 for k in self.kernels
             }

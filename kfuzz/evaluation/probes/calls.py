@@ -305,8 +305,7 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
 
 
 SHORTER_STEP: Final = Step(
-    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT),
-    with_shorter,
+    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT), with_shorter
 )
 
 
@@ -407,9 +406,7 @@ def _extended(
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
 # Where Triton interprets, one call runs at a time.
 OVERLAPPING_STEP: Final = Step(
-    _PROBES,
-    with_overlap,
-    lambda evidence, calls: not evidence.base.programs,
+    _PROBES, with_overlap, lambda evidence, calls: not evidence.base.programs
 )
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
@@ -462,9 +459,7 @@ def _replayed(
 
 
 REPLAYING_STEP: Final = Step(
-    _REPLAYING_PROBES,
-    with_replays,
-    lambda evidence, calls: calls.caller.captures,
+    _REPLAYING_PROBES, with_replays, lambda evidence, calls: calls.caller.captures
 )
 
 

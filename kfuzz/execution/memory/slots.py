@@ -305,10 +305,7 @@ class Rows:
     """
 
     def __init__(
-        self,
-        memory: Tensor,
-        count: int = 1,
-        pitch: int | None = None,
+        self, memory: Tensor, count: int = 1, pitch: int | None = None
     ) -> None:
         """Describe some memory; without a pitch a single row is all of it."""
         self.memory, self.count = memory, count

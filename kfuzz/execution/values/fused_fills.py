@@ -30,13 +30,7 @@ from kfuzz.core.value_families import (
     infinity_bits,
 )
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.values.formula import (
-    INTEGERS,
-    Grid,
-    Streams,
-    as_signed,
-    uploaded,
-)
+from kfuzz.execution.values.formula import INTEGERS, Grid, Streams, as_signed, uploaded
 from kfuzz.numerics.formats import FORMATS
 
 # What a kernel may read of a module are constants of its own: each column and code has

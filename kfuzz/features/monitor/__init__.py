@@ -130,10 +130,7 @@ def monitor(
 
 
 def start(
-    *,
-    ring_bytes: int = 64 << 20,
-    pending: int = 256,
-    exit_seconds: float = 5.0,
+    *, ring_bytes: int = 64 << 20, pending: int = 256, exit_seconds: float = 5.0
 ) -> None:
     """Start to check calls, with these settings.
 

@@ -31,12 +31,7 @@ from kfuzz.execution.interpreter.memory import (
     tensors_in,
 )
 from kfuzz.execution.memory.allocations import places
-from kfuzz.execution.memory.poison import (
-    Poison,
-    fill_poison,
-    poison_bytes,
-    poison_word,
-)
+from kfuzz.execution.memory.poison import Poison, fill_poison, poison_bytes, poison_word
 from kfuzz.execution.memory.slots import WriteMap
 from kfuzz.features.observe.faults import (
     FOLDER,
