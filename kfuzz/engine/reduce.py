@@ -668,17 +668,9 @@ def reduce_case(
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
-        _drop_placement,
-        _fill_empty,
-        _lower_indices,
-        shrink_dims,
-        _drop_axes,
-        _simplify_layout,
-        merge_dims,
-        _widen_dtype,
-        _simplify_scalars,
-        simplify_values,
-    )
+        _drop_placement, _fill_empty, _lower_indices, shrink_dims, _drop_axes,
+        _simplify_layout, merge_dims, _widen_dtype, _simplify_scalars, simplify_values,
+    )  # fmt: skip
     try:
         before = None
         while descent.best is not before:

@@ -24,18 +24,9 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 __all__ = [
-    "Centroid",
-    "Detector",
-    "NonFinite",
-    "Statistics",
-    "Violation",
-    "flush",
-    "monitor",
-    "running",
-    "start",
-    "statistics",
-    "stop",
-]
+    "Centroid", "Detector", "NonFinite", "Statistics", "Violation", "flush", "monitor",
+    "running", "start", "statistics", "stop",
+]  # fmt: skip
 
 _OF_GATE = ("Centroid", "Detector", "NonFinite", "Statistics")
 
