@@ -7,6 +7,7 @@ imported with the first use.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,18 +29,15 @@ __all__ = [
     "running", "start", "statistics", "stop",
 ]  # fmt: skip
 
-_OF_GATE = ("Centroid", "Detector", "NonFinite", "Statistics")
+_HOMES = {
+    "Centroid": "gate", "Detector": "gate", "NonFinite": "gate", "Statistics": "gate",
+    "Violation": "subjects",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_GATE:
-        from kfuzz.features.monitor import gate
-
-        return getattr(gate, name)
-    if name == "Violation":
-        from kfuzz.features.monitor.subjects import Violation
-
-        return Violation
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
