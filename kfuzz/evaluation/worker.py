@@ -28,7 +28,8 @@ from kfuzz.execution.device.simulated import answered_apart
 from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, stay_corrected
 from kfuzz.execution.processes.wire import is_child, limit_memory
-from kfuzz.targets.load import is_triton_free, load, meets_gpu, requested
+from kfuzz.targets.load import load, meets_gpu, requested
+from kfuzz.targets.own_code import is_triton_free
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an

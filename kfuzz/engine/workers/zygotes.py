@@ -37,14 +37,8 @@ from kfuzz.execution.processes.wire import (
     ZygoteError,
     to_stderr,
 )
-from kfuzz.targets.load import (
-    Source,
-    ended,
-    is_triton_free,
-    limit,
-    overdue,
-    request_for,
-)
+from kfuzz.targets.load import Source, ended, limit, overdue, request_for
+from kfuzz.targets.own_code import is_triton_free
 
 # The templates of a run: each user's file is imported once, children fork from there.
 #

@@ -69,7 +69,8 @@ from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus, attach
 from kfuzz.targets import load
-from kfuzz.targets.load import LoadedKernel, Source, imports_none
+from kfuzz.targets.load import LoadedKernel, Source
+from kfuzz.targets.own_code import imports_none
 
 # Elements of arguments and weights up to which several children are built at once.
 _SIDE_BY_SIDE: Final = 1 << 26

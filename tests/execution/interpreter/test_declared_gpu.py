@@ -7,7 +7,7 @@ import torch
 import triton
 
 from kfuzz.execution.device import simulated as declared
-from kfuzz.targets.load import imports_none
+from kfuzz.targets.own_code import imports_none
 
 
 def test_what_asks_for_a_gpu_is_told_of_one_and_gets_the_hosts_memory() -> None:

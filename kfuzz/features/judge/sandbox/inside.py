@@ -58,7 +58,7 @@ from kfuzz.features.judge.sandbox.wire import (
     told_results,
     unpacked,
 )
-from kfuzz.targets.load import imports_none
+from kfuzz.targets.own_code import imports_none
 
 LATE_SECONDS: Final = 0.05
 """How long threads that a call leaves behind may go on before the results are looked at
