@@ -134,7 +134,7 @@ class FindingFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the test; none where the entry's format is a newer one."""
         from kfuzz.core.errors import DecodeError
-        from kfuzz.store.entry import read_entry
+        from kfuzz.store.corpus import read_entry
         from kfuzz.store.files import UnknownFormatError
 
         folder = self.path.parent
@@ -167,8 +167,7 @@ class FindingItem(pytest.Item):
         It fails if the finding does, or if a known one does not.
         """
         from kfuzz.core.errors import DecodeError
-        from kfuzz.store.corpus import Stored
-        from kfuzz.store.entry import read_entry
+        from kfuzz.store.corpus import Stored, read_entry
 
         if self.problem:
             pytest.fail(self.problem, pytrace=False)
@@ -200,10 +199,7 @@ class FindingItem(pytest.Item):
         corpus = self.config.stash[_CORPUS]
         root = project_root(self.config.invocation_params.dir)
         config = ReplayConfig(
-            root=root,
-            corpus=corpus,
-            keep=False,
-            trusted=open_project(None).modules,
+            root=root, corpus=corpus, keep=False, trusted=open_project(None).modules
         )
         return next(replay([stored], config, stop=threading.Event()))
 

@@ -17,8 +17,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BindingError
 from kfuzz.core.random_streams import Purpose, generator
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec
-from kfuzz.core.value_families import STRETCHED
-from kfuzz.core.value_families.table import TILES
+from kfuzz.core.value_families import STRETCHED, TILES
 from kfuzz.strategies import layouts
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter, placed, widest
 from kfuzz.strategies.values import Weighted, weighted

@@ -26,9 +26,9 @@ from kfuzz.core.value_families import (
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
+    edges,
     is_hostile,
 )
-from kfuzz.core.value_families.table import edges
 from kfuzz.strategies.parameters import IndexParameter, TensorParameter
 
 # Weighted choices that do not make Hypothesis repeat a case.

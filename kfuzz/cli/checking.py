@@ -13,9 +13,9 @@ from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
-from kfuzz.engine.search.preconditions import Bindings, small_cases
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import KernelSearch
+from kfuzz.engine.search.schedule import Bindings, small_cases
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import runner_of
 from kfuzz.engine.workers.zygotes import Backend, budget_for

@@ -320,9 +320,7 @@ CORPUS: Final = Kind(_corpus, "DIR|URL")
 GLOBS: Final = Kind(lambda text, place: (text,), "GLOB", many=True)
 MODULES: Final = replace(GLOBS, metavar="PACKAGE")
 VALUES_GPU_TARGETS: Final = Kind(
-    lambda text, place: gpu_targets(text.split(","), place.label),
-    "ARCH[,…]",
-    many=True,
+    lambda text, place: gpu_targets(text.split(","), place.label), "ARCH[,…]", many=True
 )
 TARGETS: Final = Kind(_target, "TARGET", many=True)
 REPORT: Final = Kind(_reports, "KIND=FILE[,…]", many=True)
@@ -424,186 +422,128 @@ SETTINGS: Final[dict[str, Setting]] = {
     s.key: s
     for s in (
         Setting(
-            "targets",
-            TARGETS,
+            "targets", TARGETS,
             "path.py, path.py::name, a folder, package.module or package.module:name; "
-            "without any, targets of [tool.kfuzz].",
-            (),
-            option=(),
+            "without any, targets of [tool.kfuzz].", (), option=(),
         ),
         Setting(
-            "aten",
-            MODULES,
-            "A package that overrides torch's operators: search every overload that it "
-            "implements, by registrations while it is imported or by a table of its "
-            "own. Repeatable.",
-            (),
-            repeated=True,
+            "aten", MODULES,
+            "A package that overrides torch's operators: search every overload that "
+            "it implements, by registrations while it is imported or by a table of "
+            "its own. Repeatable.", (), repeated=True,
         ),
         Setting(
-            "max-time",
-            DURATION,
+            "max-time", DURATION,
             "For the search, from the first case on; start-up is not counted, nor are "
             "findings reduced after it: 90, 90s, 10m, 1h, 1h30m. Default: the "
             "profile's; 60s without one, and without limit if --max-cases is given.",
-            "60s",
-            {"pr": "5m", "nightly": "3h"},
-            repeated=True,
+            "60s", {"pr": "5m", "nightly": "3h"}, repeated=True,
         ),
         Setting("max-cases", COUNT, "Cases for each kernel.", repeated=True),
         Setting("max-findings", COUNT, "Stop after N findings.", repeated=True),
         Setting("seed", SEED, "Default: a fresh one, printed.", FRESH),
         Setting(
-            "profile",
-            NAME,
+            "profile", NAME,
             "{profiles}; or one of the project's own. `kfuzz config` prints what it "
-            "comes to.",
-            DEFAULT,
-            repeated=True,
-            common=True,
+            "comes to.", DEFAULT, repeated=True, common=True,
         ),
         Setting(
-            "replay",
-            FLAG,
+            "replay", FLAG,
             "Replay the findings stored for the targets first, in at most half of the "
-            "time. Default: the profile's.",
-            RunConfig.replay,
-            {"pr": True, "nightly": True},
-            option=("--replay/--no-replay",),
+            "time. Default: the profile's.", RunConfig.replay,
+            {"pr": True, "nightly": True}, option=("--replay/--no-replay",),
             repeated=True,
         ),
         # The share of the cases that get the sampled probes: a second call, changed
         # data, other batches, calls at once.
         Setting("probes", SHARE, "", RunConfig.probes, {"nightly": 1 / 4}),
         Setting(
-            "scale",
-            one_of(*map(str, Scale), engine=Scale),
-            "",
-            str(RunConfig.scale),
+            "scale", one_of(*map(str, Scale), engine=Scale), "", str(RunConfig.scale),
             {"large": str(Scale.LARGE)},
         ),
         Setting(
-            "burst",
-            COUNT,
+            "burst", COUNT,
             "Most items of a batch, which share a structure and are checked against "
-            "the contracts that are always on; 1 for no batches.",
-            MEMBERS,
+            "the contracts that are always on; 1 for no batches.", MEMBERS,
             repeated=True,
         ),
         Setting(
-            "engine",
-            one_of(*map(str, Engine), engine=Engine),
-            "What chooses the cases. atheris: libFuzzer, guided by the branches of the "
-            "wrapper and, interpreted, of the kernel; needs atheris installed.",
-            str(RunConfig.engine),
-            repeated=True,
+            "engine", one_of(*map(str, Engine), engine=Engine),
+            "What chooses the cases. atheris: libFuzzer, guided by the branches of "
+            "the wrapper and, interpreted, of the kernel; needs atheris installed.",
+            str(RunConfig.engine), repeated=True,
         ),
         Setting(
-            "prove",
-            FLAG,
+            "prove", FLAG,
             "Prove memory and race properties of Triton kernels meanwhile, and judge "
             "the counterexamples first; needs the solver: pip install 'kfuzz[prove]'. "
-            "Default: yes where it is installed, in runs of 20 s and more that nothing "
-            "but their time ends.",
-            RunConfig.prove,
+            "Default: yes where it is installed, in runs of 20 s and more that "
+            "nothing but their time ends.", RunConfig.prove,
             option=("--prove/--no-prove",),
         ),
         Setting(
-            "locate",
-            FLAG,
+            "locate", FLAG,
             "Name the line of source that a finding of a Triton kernel or a torch "
             "function comes from, by changing one expression at a time, on the CPU: "
-            "after the search, at most 20 s a finding.",
-            True,
+            "after the search, at most 20 s a finding.", True,
             option=("--locate/--no-locate",),
         ),
         Setting(
-            "also-compile",
-            VALUES_GPU_TARGETS,
+            "also-compile", VALUES_GPU_TARGETS,
             "GPUs for which Triton kernels are also compiled and checked against the "
             "limits of a block (K-BLD-01), though none is here: "
             f"{', '.join(GPU_TARGETS)}. Nothing is run there.",
-            (),
-            repeated=True,
+            (), repeated=True,
         ),
         Setting(
-            "jobs",
-            COUNT,
+            "jobs", COUNT,
             "Workers that search side by side; with --max-cases one a kernel, and the "
-            "cases are the same. Default: one for each processor that there is memory "
-            "for, on each GPU one for every four processors, at most four.",
+            "cases are the same. Default: one for each processor that there is "
+            "memory for, on each GPU one for every four processors, at most four.",
         ),
         Setting(
-            "contracts",
-            GLOBS,
-            "Contracts to judge, e.g. 'C-PRC-*'; repeatable.",
-            (),
+            "contracts", GLOBS, "Contracts to judge, e.g. 'C-PRC-*'; repeatable.", (),
             repeated=True,
         ),
         Setting(
-            "exclude-contracts",
-            GLOBS,
-            "Contracts to leave out; repeatable.",
-            (),
+            "exclude-contracts", GLOBS, "Contracts to leave out; repeatable.", (),
             repeated=True,
         ),
         Setting(
-            "calibration",
-            FILE,
+            "calibration", FILE,
             "What `kfuzz calibrate --format json` printed here, to know which "
             "contracts are uncalibrated. Default: what kfuzz ships.",
         ),
         Setting(
-            "device",
-            DEVICE,
+            "device", DEVICE,
             "Where kernels run; all GPUs share the work unless some are named.",
-            RunConfig.device,
-            repeated=True,
+            RunConfig.device, repeated=True,
         ),
         Setting(
-            "isolate",
-            one_of("auto", "process", "none"),
-            "Run kernels in processes of their own.",
-            RunConfig.isolate,
-            repeated=True,
+            "isolate", one_of("auto", "process", "none"),
+            "Run kernels in processes of their own.", RunConfig.isolate, repeated=True,
         ),
         Setting(
-            "corpus",
-            CORPUS,
+            "corpus", CORPUS,
             "Folder of findings, or its s3://, gs:// or file:// URL (pip install "
-            "'kfuzz[url]'); corpus/ of the project by default.",
-            repeated=True,
+            "'kfuzz[url]'); corpus/ of the project by default.", repeated=True,
             common=True,
         ),
         Setting(
-            "fail-on",
-            one_of("new", "any"),
-            "Exit 1 on new findings only, or on known and flaky ones too.",
-            "new",
+            "fail-on", one_of("new", "any"),
+            "Exit 1 on new findings only, or on known and flaky ones too.", "new",
         ),
         Setting(
-            "report",
-            REPORT,
-            f"Write a report; KIND is one of {', '.join(NAMES)}. Repeatable.",
-            (),
+            "report", REPORT,
+            f"Write a report; KIND is one of {', '.join(NAMES)}. Repeatable.", (),
         ),
         Setting("format", one_of("text", "json"), "What to print on stdout.", "text"),
         Setting(
-            "quiet",
-            FLAG,
-            "No progress and no notes.",
-            False,
-            option=("-q", "--quiet"),
+            "quiet", FLAG, "No progress and no notes.", False, option=("-q", "--quiet"),
         ),
-        Setting(
-            "verbose",
-            FLAG,
-            "Tracebacks, too.",
-            False,
-            option=("-v", "--verbose"),
-        ),
+        Setting("verbose", FLAG, "Tracebacks, too.", False, option=("-v", "--verbose")),
     )
-}
+}  # fmt: skip
 
 
 def run_config(

@@ -239,13 +239,7 @@ class TensorSpec:
             values are put into it, pinned ones are as they are.
     """
 
-    UNSAID: ClassVar = (
-        "strides",
-        "fill",
-        "plants",
-        "values",
-        "domain",
-    )
+    UNSAID: ClassVar = ("strides", "fill", "plants", "values", "domain")
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]

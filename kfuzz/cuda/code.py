@@ -47,15 +47,8 @@ _QUALIFIERS: Final = frozenset(
 )  # fmt: skip
 # In the order in which they are written out in the table above.
 _WORDS: Final = (
-    "signed",
-    "unsigned",
-    "char",
-    "short",
-    "int",
-    "long",
-    "float",
-    "double",
-)
+    "signed", "unsigned", "char", "short", "int", "long", "float", "double",
+)  # fmt: skip
 _DEPTH: Final = 8  # of names for names
 # What a name may stand for; longer ones are none of the basic types.
 _NAMED: Final = r"[\w:\s]{1,200}+"

@@ -18,14 +18,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.finding import Explanation, Finding, Reduction, contract_of
 from kfuzz.core.recipe import NOWHERE, Case
-from kfuzz.core.verdict import (
-    VALUE_KINDS,
-    CaseReport,
-    Failure,
-    Kind,
-    Signature,
-    State,
-)
+from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import Outcome, explain, is_tiled, offset_lines
 from kfuzz.engine.reduce import Spent, kept, reduce_case
 from kfuzz.engine.workers.jobs import Stopped
@@ -333,11 +326,7 @@ def _located(
 
 
 def _distinguished(
-    runner: Runner,
-    finding: Finding,
-    deadline: float,
-    *,
-    sizes: bool = True,
+    runner: Runner, finding: Finding, deadline: float, *, sizes: bool = True
 ) -> CaseReport | None:
     """Return what tells which class a confirmed finding breaks.
 

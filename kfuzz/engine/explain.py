@@ -10,14 +10,7 @@ where it and its rivals differ.
 import math
 import re
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial

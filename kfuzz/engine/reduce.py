@@ -13,15 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfuzz.core.declaration import INT32_ELEMENTS
-from kfuzz.core.dtypes import (
-    DTYPES,
-    bits_to_number,
-    canonical_nan,
-    number_to_bits,
-)
+from kfuzz.core.dtypes import DTYPES, bits_to_number, canonical_nan, number_to_bits
 from kfuzz.core.finding import Reduction, case_key
 from kfuzz.core.recipe import CONTIGUOUS, Case, TensorSpec, contiguous_strides
-from kfuzz.core.value_families.table import TILES
+from kfuzz.core.value_families import TILES
 
 # Most reductions need fewer than 200; a kernel that fails at random needs a stop.
 MAX_EVALUATIONS: Final = 1500
@@ -673,17 +668,9 @@ def reduce_case(
     """
     descent = Descent(case, fails, accepts, deadline, fitted)
     passes = (
-        _drop_placement,
-        _fill_empty,
-        _lower_indices,
-        shrink_dims,
-        _drop_axes,
-        _simplify_layout,
-        merge_dims,
-        _widen_dtype,
-        _simplify_scalars,
-        simplify_values,
-    )
+        _drop_placement, _fill_empty, _lower_indices, shrink_dims, _drop_axes,
+        _simplify_layout, merge_dims, _widen_dtype, _simplify_scalars, simplify_values,
+    )  # fmt: skip
     try:
         before = None
         while descent.best is not before:

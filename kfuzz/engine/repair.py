@@ -25,7 +25,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, FAILS_RUN
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.replay import locate as load_kernel
-from kfuzz.engine.search.locate import INTERPRET, LONG_SECONDS, kept, line_of, unfit
+from kfuzz.engine.search.found import INTERPRET, LONG_SECONDS, kept, line_of, unfit
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation.locating import NEIGHBOURS, Draft
 from kfuzz.store.corpus import Corpus, Stored

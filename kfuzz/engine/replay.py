@@ -18,12 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kfuzz.core.budget import Depth
-from kfuzz.core.errors import (
-    BackendError,
-    BindingError,
-    KfuzzError,
-    UsageError,
-)
+from kfuzz.core.errors import BackendError, BindingError, KfuzzError, UsageError
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.features import needed
 from kfuzz.core.finding import ATEN, Finding
@@ -37,13 +32,7 @@ from kfuzz.engine.workers.zygotes import Backend, home_of
 from kfuzz.execution.device.backends import resolve
 from kfuzz.store.corpus import Corpus, Problem, Stored
 from kfuzz.store.life import REGRESSED, covering, enter, merged, under
-from kfuzz.targets.load import (
-    LoadedKernel,
-    Source,
-    is_of_project,
-    load,
-    resolve_one,
-)
+from kfuzz.targets.load import LoadedKernel, Source, is_of_project, load, resolve_one
 
 MOST_JOBS: Final = 8
 """Findings replayed side by side where nobody says how many."""

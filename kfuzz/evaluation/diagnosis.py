@@ -1,13 +1,7 @@
 """What a miss depends on: the probes that tell the contract classes apart."""
 
 import math
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -52,7 +46,7 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case, poison_of
 from kfuzz.core.verdict import Failure, Kind, Verdict
 from kfuzz.evaluation.calling import Caller, without_edge
-from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.batches import Overlapping
 from kfuzz.execution.calls.results import PLAIN, Options
 from kfuzz.execution.device.backends import backend_of
 from kfuzz.execution.interpreter.watch import interpreting

@@ -101,9 +101,7 @@ class Unsliceable(Exception):
 
 
 def row_axis(
-    operator: Operator,
-    case: Case,
-    can_part: Callable[[TensorSpec], bool] = can_stretch,
+    operator: Operator, case: Case, can_part: Callable[[TensorSpec], bool] = can_stretch
 ) -> str | None:
     """Return the dimension along which a case may be cut; "" for single elements.
 

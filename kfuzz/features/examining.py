@@ -30,7 +30,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS, in_float64
 from kfuzz.numerics.shadow import shadowed
-from kfuzz.report.files import write
+from kfuzz.report.tables import write
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel
@@ -71,8 +71,7 @@ def examined(
         KfuzzError: before the first event, on targets or settings that cannot be
             obeyed; later, if a kernel cannot be run at all.
     """
-    from kfuzz.engine.search.preconditions import named_apart
-    from kfuzz.engine.search.schedule import outside_of
+    from kfuzz.engine.search.schedule import named_apart, outside_of
     from kfuzz.engine.workers.jobs import Stopped
     from kfuzz.engine.workers.zygotes import Backend
 

@@ -19,15 +19,7 @@ from typing import Final
 from kfuzz.core.codec import encode
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
-from kfuzz.core.finding import (
-    BESIDE,
-    SHOWS,
-    Explanation,
-    Finding,
-    Line,
-    Patch,
-    Target,
-)
+from kfuzz.core.finding import BESIDE, SHOWS, Explanation, Finding, Line, Patch, Target
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import (
     FAILING,
@@ -496,11 +488,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _list("actual", accesses if precise else [], Depth.SHORT)
     yield _fact("expected", expected, Depth.SHORT)
     yield _list("access", [] if outside else accesses, Depth.SHORT)
-    yield _list(
-        "input",
-        [*_arguments(finding.case), *_edge(finding)],
-        Depth.SHORT,
-    )
+    yield _list("input", [*_arguments(finding.case), *_edge(finding)], Depth.SHORT)
     is_value = failure.kind in VALUE_KINDS
     known = rest or failure.cause
     cause = _cause(known, finding.explanation, is_value=is_value)
@@ -606,11 +594,7 @@ def _fact(label: str, text: str, depth: Depth = Depth.WHOLE) -> Part:
 
 
 def _list(
-    label: str,
-    texts: list[str],
-    depth: Depth = Depth.WHOLE,
-    *,
-    folded: bool = False,
+    label: str, texts: list[str], depth: Depth = Depth.WHOLE, *, folded: bool = False
 ) -> Part:
     lines = tuple(_short(text) for text in texts[:MAX_LINES])
     if len(texts) > MAX_LINES:

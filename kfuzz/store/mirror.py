@@ -27,7 +27,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, HarnessError, StorageError, UsageError
 from kfuzz.core.finding import Finding, safe_name
 from kfuzz.store import files as strict_json
-from kfuzz.store.entry import (
+from kfuzz.store.corpus import (
     MAX_BYTES,
     files_of,
     read_entry,

@@ -13,7 +13,7 @@ from kfuzz.contracts.binding import fit
 from kfuzz.core.budget import SizeBudget
 from kfuzz.core.errors import BindingError
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Verdict
-from kfuzz.engine.search.preconditions import Bindings
+from kfuzz.engine.search.schedule import Bindings
 
 FINE = CaseReport({"K-VAL-01": Verdict.CONFORMS})
 ELSEWHERE = CaseReport({}, oracle_raised="RuntimeError: two devices, cuda:0 and cpu")

@@ -19,7 +19,7 @@ from kfuzz.core.verdict import Failure, Kind, ReplayOutcome, State
 from kfuzz.engine.config import ReplayConfig, ReplayResult
 from kfuzz.engine.replay import replay, shrink
 from kfuzz.engine.scripts import script
-from kfuzz.engine.search.preconditions import named_apart
+from kfuzz.engine.search.schedule import named_apart
 from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.targets.load import LoadedKernel, Source
 from tests.e2e.project import HEADER, WRONG

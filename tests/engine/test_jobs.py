@@ -12,7 +12,7 @@ import pytest
 
 from kfuzz.core.budget import Budget, Scale
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search import preconditions
+from kfuzz.engine.search import schedule as preconditions
 from kfuzz.engine.workers.jobs import Halt, processors, streamed
 
 # For a thread that does not do what it should to fail a test and not to stop it.

@@ -25,13 +25,13 @@ from kfuzz.core.finding import Fingerprint, Target
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import Soundness, Verdict
 from kfuzz.engine.search.schedule import watched
-from kfuzz.evaluation import limits as baselines
+from kfuzz.evaluation import evaluator as baselines
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.strategies import tensors
 from tests.helpers.budgets import SIZE_BUDGETS
 from tests.helpers.events import finished
 
-calibrations = pytest.importorskip("kfuzz.features.lab.grade.calibrations")
+calibrations = pytest.importorskip("kfuzz.features.lab.grade.grading")
 Calibrations: Any = calibrations.Calibrations
 statement = pytest.importorskip("kfuzz.features.lab.grade.statement")
 

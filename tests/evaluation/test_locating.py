@@ -12,7 +12,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.finding import Line
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.search.locate import drawn
+from kfuzz.engine.search.found import drawn
 from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.edits import edits_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of

@@ -246,7 +246,7 @@ def test_want_of_address_space_is_nobodys_fault(
         raise NoAddressSpace("cannot map 3 GiB of address space")
 
     if lacking == "the threads":
-        monkeypatch.setattr("kfuzz.execution.calls.overlap.place", refuse)
+        monkeypatch.setattr("kfuzz.execution.calls.batches.place", refuse)
     else:
         apart = Memory.elsewhere
 

@@ -10,7 +10,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Depth
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator
-from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.batches import Overlapping
 from kfuzz.execution.device import graphs
 from kfuzz.numerics.run import Run
 from tests.helpers.judged_cases import bench_of, x_case

@@ -10,7 +10,7 @@ from kfuzz.contracts import operators as ops
 from kfuzz.core.budget import Scale, SizeBudget
 from kfuzz.core.errors import BackendError
 from kfuzz.engine.config import RunConfig
-from kfuzz.engine.search.preconditions import require
+from kfuzz.engine.search.schedule import require
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.execution.device import backends
 from kfuzz.execution.device.backends import (

@@ -16,7 +16,7 @@ from kfuzz.core.value_families import (
     INTEGER_FAMILIES,
 )
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.generator import (
+from kfuzz.execution.values.formula import (
     Grid,
     Streams,
     bell,

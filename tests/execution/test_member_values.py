@@ -17,12 +17,12 @@ from kfuzz.core.value_families import (
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
+    edges,
 )
-from kfuzz.core.value_families.table import edges
 from kfuzz.execution.interpreter.watch import interpreting
 from kfuzz.execution.values import fills
 from kfuzz.execution.values.fills import batch_values, logical_values
-from kfuzz.execution.values.generator import Streams
+from kfuzz.execution.values.formula import Streams
 from kfuzz.execution.values.items import item, item_seeds
 from tests.helpers.tiers import sampled
 

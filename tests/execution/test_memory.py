@@ -7,10 +7,9 @@ import torch
 
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Fill, TensorSpec
-from kfuzz.execution.memory.changes import GUARD_BYTES
 from kfuzz.execution.memory.placement import Placement, place
 from kfuzz.execution.memory.poison import Poison, fill_poison
-from kfuzz.execution.memory.slots import Arena
+from kfuzz.execution.memory.slots import GUARD_BYTES, Arena
 from kfuzz.numerics.run import Touch
 from tests.helpers.poisoned import is_poison
 

@@ -63,11 +63,11 @@ from kfuzz.report.promises import proof_lines
 from kfuzz.report.tables import Gathered, Shown, headline
 from kfuzz.report.text import event_line, read_events
 from kfuzz.store import files as strict_json
-from kfuzz.store.corpus import Corpus
-from kfuzz.store.entry import (
+from kfuzz.store.corpus import (
     FINDING,
     FIRST,
     INPUTS,
+    Corpus,
     files_of,
     read_entry,
 )

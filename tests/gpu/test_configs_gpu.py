@@ -21,7 +21,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.evaluation.evaluator import Evaluator
-from kfuzz.execution.calls.overlap import Overlapping
+from kfuzz.execution.calls.batches import Overlapping
 from kfuzz.execution.calls.results import Invocation
 from kfuzz.execution.calls.tuning import CALLS, Measuring
 from kfuzz.execution.device.graphs import replayed

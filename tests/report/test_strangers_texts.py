@@ -10,8 +10,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
-from kfuzz.store.corpus import Corpus
-from kfuzz.store.entry import FINDING, FIRST, read_entry
+from kfuzz.store.corpus import FINDING, FIRST, Corpus, read_entry
 from tests.helpers.findings import finding
 
 # An escape sequence in both forms, one that turns the line, HTML, a link and an image.

@@ -20,10 +20,19 @@ from kfuzz.core.errors import DecodeError, HarnessError, UsageError
 from kfuzz.core.finding import Change, Explanation, Finding, Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Feature, State
-from kfuzz.store import entry
+from kfuzz.store import corpus as entry
 from kfuzz.store import files as durable
-from kfuzz.store.corpus import Corpus, Problem, ProblemKind, Stored
-from kfuzz.store.entry import FINDING, FIRST, INPUTS, files_of, read_entry
+from kfuzz.store.corpus import (
+    FINDING,
+    FIRST,
+    INPUTS,
+    Corpus,
+    Problem,
+    ProblemKind,
+    Stored,
+    files_of,
+    read_entry,
+)
 from tests.helpers.findings import finding, findings, pinned
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
-from kfuzz.core.value_families import FAMILIES
-from kfuzz.core.value_families.table import TILES
+from kfuzz.core.value_families import FAMILIES, TILES
 from kfuzz.evaluation.drawing import search_round
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.strategies import layouts, scalar, tensors

@@ -41,18 +41,11 @@ from kfuzz.engine.search.found import (
     after_seconds,
     first_finding,
     first_seconds,
+    located,
     reduced,
     replay_first,
     taken_to_minimum,
     to_reduce,
-)
-from kfuzz.engine.search.locate import located
-from kfuzz.engine.search.preconditions import (
-    Bindings,
-    jobs_of,
-    named_apart,
-    no_fences,
-    require,
 )
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import (
@@ -70,11 +63,16 @@ from kfuzz.engine.search.round import (
 )
 from kfuzz.engine.search.schedule import (
     LIVE_CHILDREN,
+    Bindings,
     RunClock,
     Scheduler,
     finished_of,
+    jobs_of,
     line_of,
+    named_apart,
+    no_fences,
     outside_of,
+    require,
     watched,
 )
 from kfuzz.engine.workers import zygotes
@@ -106,10 +104,7 @@ COMPILING_SECONDS: Final = 5.0
 
 
 def run(
-    config: RunConfig,
-    *,
-    stop: threading.Event,
-    prover: Prover | None = None,
+    config: RunConfig, *, stop: threading.Event, prover: Prover | None = None
 ) -> Iterator[Event]:
     """Search the kernels of the configured targets for violations.
 
@@ -219,10 +214,7 @@ class Campaign:
             guided = needed("coverage", "--engine atheris")
             self.guided = {
                 k.node_id: guided.CoverageSearch(
-                    k,
-                    partial(self._fork, k),
-                    config,
-                    expired=partial(self._expired, k),
+                    k, partial(self._fork, k), config, expired=partial(self._expired, k)
                 )
                 for k in self.kernels
             }

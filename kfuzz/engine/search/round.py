@@ -16,14 +16,7 @@ from kfuzz.core.errors import BindingError, HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.random_streams import Purpose
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import (
-    CaseReport,
-    Failure,
-    Kind,
-    Signature,
-    State,
-    Verdict,
-)
+from kfuzz.core.verdict import CaseReport, Failure, Kind, Signature, State, Verdict
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.confirm import CONFIRMATIONS
 from kfuzz.engine.reduce import nearer

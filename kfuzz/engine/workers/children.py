@@ -13,12 +13,7 @@ from typing import Any, Final
 
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import SizeBudget
-from kfuzz.core.errors import (
-    BackendError,
-    BindingError,
-    HarnessError,
-    KfuzzError,
-)
+from kfuzz.core.errors import BackendError, BindingError, HarnessError, KfuzzError
 from kfuzz.engine.workers.jobs import LOOK_SECONDS, Stopped
 from kfuzz.engine.workers.zygotes import OPEN_SECONDS
 from kfuzz.evaluation.evaluator import Evaluator, setting_of

@@ -14,11 +14,7 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.language import SECOND_CALL_SHARE
 from kfuzz.core.budget import Burst, Depth, Screened, SizeBudget
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import (
-    BindingError,
-    BuildError,
-    HarnessError,
-)
+from kfuzz.core.errors import BindingError, BuildError, HarnessError
 from kfuzz.core.finding import Finding, Fingerprint, host_fingerprint
 from kfuzz.core.recipe import Case, Edge
 from kfuzz.core.verdict import (

@@ -10,12 +10,7 @@ FURTHER: Final[tuple[tuple[Step, ...], ...]] = (
     (calls.SHORTER_STEP,),
     (building.OPCHECKING_STEP,),
     (repeats.GRADIENTS_STEP,),
-    (
-        repeats.STEP,
-        repeats.BATCHES_STEP,
-        calls.OVERLAPPING_STEP,
-        calls.MEASURING_STEP,
-    ),
+    (repeats.STEP, repeats.BATCHES_STEP, calls.OVERLAPPING_STEP, calls.MEASURING_STEP),
     (calls.REPLAYING_STEP,),
     (repeats.SCALING_STEP, repeats.PERMUTING_STEP),
 )

@@ -31,9 +31,7 @@ def with_builds(evidence: Evidence, calls: CaseCalls) -> Evidence:
 
 
 STEP: Final = Step(
-    (Probe.BUILD,),
-    with_builds,
-    lambda evidence, calls: bool(evidence.case.targets),
+    (Probe.BUILD,), with_builds, lambda evidence, calls: bool(evidence.case.targets)
 )
 
 

@@ -24,7 +24,7 @@ from kfuzz.core.random_streams import Purpose, is_sampled, stream
 from kfuzz.core.recipe import OFFSETS, RISING, SPANS, Case, Fill, TensorSpec, parsed
 from kfuzz.evaluation.diagnosis import CaseCalls, Step
 from kfuzz.evaluation.probes.repeats import reduced_name
-from kfuzz.execution.calls.overlap import Overlapping, in_threads, on_side_stream
+from kfuzz.execution.calls.batches import Overlapping, in_threads, on_side_stream
 from kfuzz.execution.calls.results import Options
 from kfuzz.execution.calls.tuning import Measuring
 from kfuzz.execution.device import graphs
@@ -305,8 +305,7 @@ def _cut(derived: Derived, sizes: Mapping[str, int]) -> Derived | None:
 
 
 SHORTER_STEP: Final = Step(
-    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT),
-    with_shorter,
+    (Probe.SHORTER, Probe.SHORTER_AGAIN, Probe.SHORTER_REPEAT), with_shorter
 )
 
 
@@ -407,9 +406,7 @@ def _extended(
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
 # Where Triton interprets, one call runs at a time.
 OVERLAPPING_STEP: Final = Step(
-    _PROBES,
-    with_overlap,
-    lambda evidence, calls: not evidence.base.programs,
+    _PROBES, with_overlap, lambda evidence, calls: not evidence.base.programs
 )
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
@@ -462,9 +459,7 @@ def _replayed(
 
 
 REPLAYING_STEP: Final = Step(
-    _REPLAYING_PROBES,
-    with_replays,
-    lambda evidence, calls: calls.caller.captures,
+    _REPLAYING_PROBES, with_replays, lambda evidence, calls: calls.caller.captures
 )
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from kfuzz.execution.calls.batches import Overlapping, PlacedCall
 from kfuzz.execution.calls.compiling import by_kernel
-from kfuzz.execution.calls.overlap import Overlapping, PlacedCall
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device.backends import is_lost
 from kfuzz.execution.interpreter.watch import watch

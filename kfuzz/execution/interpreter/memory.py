@@ -30,8 +30,8 @@ from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.interpreter.programs import Programs, elementwise, shaped
 from kfuzz.execution.interpreter.races import ATOMIC, LOAD, STORE, Race, RaceLog
 from kfuzz.execution.memory.allocations import GuardedAllocations
-from kfuzz.execution.memory.changes import WriteMap, element_offsets, single_shape
 from kfuzz.execution.memory.poison import Poison, poison_word
+from kfuzz.execution.memory.slots import WriteMap, element_offsets, single_shape
 
 # What memory a launch in Triton's interpreter may touch.
 

@@ -288,8 +288,7 @@ def per_program(function: Function, *inputs: Any, **named: Any) -> Any:
     count = count_of([*inputs, *named.values()])
     made = [
         function(
-            *(_one(x, n) for x in inputs),
-            **{k: _one(x, n) for k, x in named.items()},
+            *(_one(x, n) for x in inputs), **{k: _one(x, n) for k, x in named.items()}
         )
         for n in range(count)
     ]

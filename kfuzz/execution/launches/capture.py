@@ -31,14 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.recipe import (
-    Case,
-    TensorSpec,
-    is_dense,
-    is_dtype,
-    parsed,
-    span_of,
-)
+from kfuzz.core.recipe import Case, TensorSpec, is_dense, is_dtype, parsed, span_of
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.watch import watch

@@ -18,7 +18,12 @@ from kfuzz.core.verdict import Allocation
 from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.calls.torch_state import foreign_name
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.changes import (
+from kfuzz.execution.memory.fences import Pool
+from kfuzz.execution.memory.placement import ROW_BYTES
+from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
+from kfuzz.execution.memory.slots import (
+    PoisonedSlot,
+    Rows,
     Slot,
     WriteMap,
     alignment_on,
@@ -30,10 +35,6 @@ from kfuzz.execution.memory.changes import (
     slot_room,
     up,
 )
-from kfuzz.execution.memory.fences import Pool
-from kfuzz.execution.memory.placement import ROW_BYTES
-from kfuzz.execution.memory.poison import ALTERNATING, Poison, poison_bytes
-from kfuzz.execution.memory.slots import PoisonedSlot, Rows
 from kfuzz.numerics.formats import Uncompiled
 from kfuzz.numerics.run import AllocationTouch
 

@@ -18,10 +18,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.recipe import Edge, TensorSpec
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.memory.changes import (
+from kfuzz.execution.memory.fences import NoAddressSpace, sparse_memory
+from kfuzz.execution.memory.poison import Poison, bits_of, fill_poison, poison_word
+from kfuzz.execution.memory.slots import (
     EXACT_BELOW,
     ROUND_BYTES,
+    Arena,
     Indices,
+    Rows,
     Slot,
     edge_slot,
     element_offsets,
@@ -34,9 +38,6 @@ from kfuzz.execution.memory.changes import (
     slot_room,
     up,
 )
-from kfuzz.execution.memory.fences import NoAddressSpace, sparse_memory
-from kfuzz.execution.memory.poison import Poison, bits_of, fill_poison, poison_word
-from kfuzz.execution.memory.slots import Arena, Rows
 from kfuzz.numerics.run import Touch
 
 # A view that spans far more memory than it has elements.

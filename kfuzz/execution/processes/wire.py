@@ -97,11 +97,7 @@ class Channel:
     """
 
     def __init__(
-        self,
-        sock: socket.socket,
-        limit: int = 0,
-        *,
-        pickled: bool = False,
+        self, sock: socket.socket, limit: int = 0, *, pickled: bool = False
     ) -> None:
         self.pickled = pickled
         self._sock = sock

@@ -18,8 +18,7 @@ from kfuzz.core.errors import KfuzzError, suggestion
 from kfuzz.core.recipe import OFFSETS, SPANS, Case, Fill, TensorSpec, parsed
 from kfuzz.core.value_families import COPIES, STRETCHED, families_of
 from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.values.formula import fill_rows
-from kfuzz.execution.values.generator import INTEGERS, Grid, Streams, as_signed
+from kfuzz.execution.values.formula import INTEGERS, Grid, Streams, as_signed, fill_rows
 from kfuzz.execution.values.items import (
     Overwrites,
     Run,

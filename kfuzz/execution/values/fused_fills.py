@@ -20,16 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kfuzz.core import value_families as families
-from kfuzz.core.value_families import FAMILIES, KEYS, REALS, Code, Column, infinity_bits
-from kfuzz.core.value_families.table import edges
-from kfuzz.execution.device.backends import backend_of
-from kfuzz.execution.values.generator import (
-    INTEGERS,
-    Grid,
-    Streams,
-    as_signed,
-    uploaded,
+from kfuzz.core.value_families import (
+    FAMILIES,
+    KEYS,
+    REALS,
+    Code,
+    Column,
+    edges,
+    infinity_bits,
 )
+from kfuzz.execution.device.backends import backend_of
+from kfuzz.execution.values.formula import INTEGERS, Grid, Streams, as_signed, uploaded
 from kfuzz.numerics.formats import FORMATS
 
 # What a kernel may read of a module are constants of its own: each column and code has

@@ -13,9 +13,8 @@ from kfuzz.core.budget import Burst
 from kfuzz.core.dtypes import DTYPES, specials
 from kfuzz.core.random_streams import Purpose, stream
 from kfuzz.core.recipe import Case, Fill, Plant, TensorSpec, contiguous_strides, parsed
-from kfuzz.core.value_families import COPIES, SLOTS, is_hostile
-from kfuzz.core.value_families.table import edges
-from kfuzz.execution.values.generator import (
+from kfuzz.core.value_families import COPIES, SLOTS, edges, is_hostile
+from kfuzz.execution.values.formula import (
     INTEGERS,
     Words,
     as_signed,

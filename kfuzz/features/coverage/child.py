@@ -214,8 +214,8 @@ class Explorer:
                     self._atheris.Setup(
                         arguments,
                         self._one,
-                        custom_mutator=self._mutate,
-                        custom_crossover=self._cross,
+                        custom_mutator=self._mutator.mutate,
+                        custom_crossover=self._mutator.cross,
                     )
                     self._atheris.Fuzz()
             except BaseException as error:
@@ -267,12 +267,6 @@ class Explorer:
         self._barren = 0
         self._drawn.put(case)
         self._tried.get()
-
-    def _mutate(self, data: bytes, most: int, seed: int) -> bytes:
-        return self._mutator.mutate(data, most, seed)
-
-    def _cross(self, data: bytes, other: bytes, most: int, seed: int) -> bytes:
-        return self._mutator.cross(data, other, most, seed)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from torch import Tensor
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
-from kfuzz.engine.search.locate import drawn
+from kfuzz.engine.search.found import drawn
 from kfuzz.evaluation import edits
 from kfuzz.evaluation.locating import OF_MEMORY, Change, Located, Locating
 from kfuzz.features.judge.candidate import OTHER_WEIGHTS, Candidate, configured

@@ -28,7 +28,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, CaseReport, Failure, State, Verdict
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.search.campaign import Campaign
-from kfuzz.engine.search.locate import INTERPRET, SECONDS, kept, unfit
+from kfuzz.engine.search.found import INTERPRET, SECONDS, kept, unfit
 from kfuzz.engine.search.round import KernelSearch, Round
 from kfuzz.engine.workers.children import Place
 from kfuzz.engine.workers.jobs import Stopped
@@ -67,8 +67,7 @@ from kfuzz.features.judge.outcome import (
 from kfuzz.features.judge.sandbox.contain import Containment, Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
-from kfuzz.store.corpus import Corpus
-from kfuzz.store.entry import attach
+from kfuzz.store.corpus import Corpus, attach
 from kfuzz.targets import load
 from kfuzz.targets.load import LoadedKernel, Source
 from kfuzz.targets.own_code import imports_none

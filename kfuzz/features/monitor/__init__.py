@@ -7,6 +7,7 @@ imported with the first use.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,36 +20,24 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.runtime import Counts
     from kfuzz.features.monitor.subjects import Arguments
-    from kfuzz.features.monitor.violation import Violation as Violation
+    from kfuzz.features.monitor.subjects import Violation as Violation
 
 F = TypeVar("F")
 
 __all__ = [
-    "Centroid",
-    "Detector",
-    "NonFinite",
-    "Statistics",
-    "Violation",
-    "flush",
-    "monitor",
-    "running",
-    "start",
-    "statistics",
-    "stop",
-]
+    "Centroid", "Detector", "NonFinite", "Statistics", "Violation", "flush", "monitor",
+    "running", "start", "statistics", "stop",
+]  # fmt: skip
 
-_OF_GATE = ("Centroid", "Detector", "NonFinite", "Statistics")
+_HOMES = {
+    "Centroid": "gate", "Detector": "gate", "NonFinite": "gate", "Statistics": "gate",
+    "Violation": "subjects",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_GATE:
-        from kfuzz.features.monitor import gate
-
-        return getattr(gate, name)
-    if name == "Violation":
-        from kfuzz.features.monitor.violation import Violation
-
-        return Violation
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -116,7 +105,7 @@ def monitor(
         BindingError: if the signatures do not fit, or a claim is unknown.
     """
     from kfuzz.features.monitor.monitored import Options, decorator, store_of
-    from kfuzz.features.monitor.violation import Keep
+    from kfuzz.features.monitor.subjects import Keep
 
     store = store_of(keep, corpus)
     options = Options(
@@ -130,10 +119,7 @@ def monitor(
 
 
 def start(
-    *,
-    ring_bytes: int = 64 << 20,
-    pending: int = 256,
-    exit_seconds: float = 5.0,
+    *, ring_bytes: int = 64 << 20, pending: int = 256, exit_seconds: float = 5.0
 ) -> None:
     """Start to check calls, with these settings.
 

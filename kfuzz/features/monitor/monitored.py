@@ -51,12 +51,15 @@ from kfuzz.features.monitor.seen import (
 from kfuzz.features.monitor.subjects import (
     Arguments,
     Judged,
+    Keep,
     Outside,
+    Store,
     Subject,
+    Violation,
     home_of,
     owner_of,
+    violation_of,
 )
-from kfuzz.features.monitor.violation import Keep, Store, Violation, violation_of
 from kfuzz.numerics.formats import Footprint
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import importing

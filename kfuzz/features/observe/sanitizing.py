@@ -31,16 +31,15 @@ from kfuzz.execution.interpreter.memory import (
     tensors_in,
 )
 from kfuzz.execution.memory.allocations import places
-from kfuzz.execution.memory.changes import WriteMap
-from kfuzz.execution.memory.poison import (
-    Poison,
-    fill_poison,
-    poison_bytes,
-    poison_word,
-)
-from kfuzz.features.observe.faults import GPU, KIND, Fault, Kernel, Seen
-from kfuzz.features.observe.program import (
+from kfuzz.execution.memory.poison import Poison, fill_poison, poison_bytes, poison_word
+from kfuzz.execution.memory.slots import WriteMap
+from kfuzz.features.observe.faults import (
     FOLDER,
+    GPU,
+    KIND,
+    Fault,
+    Kernel,
+    Seen,
     Unknown,
     at_end,
     leave,

@@ -26,7 +26,7 @@ from kfuzz.execution.calls.patches import Patches
 from kfuzz.execution.device import simulated
 from kfuzz.execution.interpreter.memory import tensors_in
 from kfuzz.execution.interpreter.watch import interpreting, watch
-from kfuzz.features.observe.program import (
+from kfuzz.features.observe.faults import (
     FOLDER,
     Shape,
     Unknown,

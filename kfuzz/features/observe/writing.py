@@ -17,8 +17,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.features import needed
 from kfuzz.core.finding import relative
 from kfuzz.core.verdict import Access
-from kfuzz.features.observe.faults import Fault, Kernel
-from kfuzz.features.observe.program import Shape, Unknown
+from kfuzz.features.observe.faults import Fault, Kernel, Shape, Unknown
 from kfuzz.features.observe.watching import Callee, Seen
 
 # Which operator a function computes: one with whose bound its seen results agree.

@@ -608,9 +608,7 @@ def whole(argument: TensorArgument) -> bool:
     return argument.before == 0 and argument.after <= argument.span
 
 
-def varied(
-    launches: Iterable[tuple[Made, Place]],
-) -> Iterator[tuple[Made, Place]]:
+def varied(launches: Iterable[tuple[Made, Place]]) -> Iterator[tuple[Made, Place]]:
     """Yield launches of different numbers, of each kind of layouts small ones first."""
     kinds: dict[tuple[str, ...], list[tuple[Made, Place]]] = {}
     seen = set()

@@ -44,7 +44,7 @@ from kfuzz.core.verdict import Failure
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.repair import MOST, Gates, searched
-from kfuzz.engine.search.locate import drawn
+from kfuzz.engine.search.found import drawn
 from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.locating import Draft, Locating, Overdue, limited

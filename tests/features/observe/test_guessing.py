@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kfuzz.features.observe.program import Unknown
+from kfuzz.features.observe.faults import Unknown
 from kfuzz.features.observe.watching import MOST_ELEMENTS, Callee, Seen, shape_of
 from kfuzz.features.observe.writing import bindings, guess, judged
 

@@ -15,7 +15,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, suggestion
 from kfuzz.features.judge.service.judge import Judge, Score, Task
 from kfuzz.store import files
-from kfuzz.store.entry import MAX_BYTES
+from kfuzz.store.corpus import MAX_BYTES
 from kfuzz.store.files import read_plain
 
 Json = Mapping[str, Any]

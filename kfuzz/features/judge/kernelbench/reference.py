@@ -16,11 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import (
-    accept,
-    compare_all,
-    pose,
-)
+from kfuzz.contracts.oracle import accept, compare_all, pose
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.random_streams import Purpose, is_sampled, stream

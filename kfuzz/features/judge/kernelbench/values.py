@@ -21,7 +21,7 @@ from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import KfuzzError
 from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.execution.values.generator import INTEGERS, as_signed
+from kfuzz.execution.values.formula import INTEGERS, as_signed
 from kfuzz.features.judge.kernelbench.problem import (
     Form,
     Inputs,

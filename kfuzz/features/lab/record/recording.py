@@ -459,9 +459,7 @@ def _result(
         alone &= (made.low == 0) | (made.low.abs() >= a.output.min_normal)
     decided = made.outcomes != Outcome.UNDECIDED
     return replace(
-        result,
-        missed=int(made.missed.sum()),
-        exact=bool((alone & decided).all()),
+        result, missed=int(made.missed.sum()), exact=bool((alone & decided).all())
     )
 
 
