@@ -76,6 +76,7 @@ FAULTS = {
         "(given)",
     ),
     "another stride": ("total", "row * stride", "row * n"),
+    "an argument that nothing reads": ("total", "offs * step", "offs * 1"),
     "a 16-bit accumulator": (
         "total", "total + part.to(tl.float32)",
         "(total + part.to(tl.float32)).to(tl.float16).to(tl.float32)",
