@@ -643,6 +643,8 @@ def _around(
     setattr(parent, name, here if at < 0 else [*held[:at], here, *held[at + 1 :]])
     try:
         return _header(statement)
+    except ValueError:  # the text of a formatted string is no expression
+        return _HERE
     finally:
         setattr(parent, name, held)
 

@@ -52,6 +52,7 @@ def launch(x, dim, most):
     rows = x.movedim(dim, -1)
     shape = rows.shape[:-1]
     rows = rows.reshape(-1, x.shape[dim])
+    assert rows.dim() == 2, f"rows of {dim}"
     y = x.new_empty(rows.shape[0])
     if y.numel():
         strides = rows.stride()
