@@ -215,8 +215,10 @@ def repaired(
     if stop.is_set():
         why = "it was interrupted"
     if found.line is not None:
-        patches = tuple(patch for _, patch in passed)
-        stored = Stored(*kept(corpus, finding, found.line, patches))
+        patches, line = tuple(patch for _, patch in passed), found.line
+        if patches and line.line not in {patch.line for patch in patches}:
+            line = passed[0][0].line  # a search has refuted what its own change does
+        stored = Stored(*kept(corpus, finding, line, patches))
     drafts = tuple(draft for draft, _ in passed)
     return Repair(stored, drafts, tuple(rejected), "" if drafts else why)
 

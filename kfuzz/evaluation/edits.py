@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -92,6 +93,12 @@ _OF_HOST: Final = frozenset(
 _OF_GRAPH: Final = frozenset({"backward", "register_hook", "retain_grad"})
 # Of what computes with tensors many lines may be what is missing.
 _COMPUTING: Final = 2.0
+
+
+# How much less a change costs that makes a statement like another one of the kernel, or
+# uses an argument that nothing does.
+_LIKELY: Final = 0.7
+_HERE: Final = "HERE__"
 
 
 # What takes an expression's place, its cost, and the part of it that differs.
@@ -615,6 +622,33 @@ def _is_wrapper(node: ast.AST) -> bool:
     return _called(node) == "interpreter_semantic.to_tensor"
 
 
+def _header(node: ast.AST) -> str:
+    """Return a statement as text, what begins a block without its body."""
+    if hasattr(node, "body"):
+        node = copy(node)
+        node.body, node.orelse = [ast.Pass()], []  # type: ignore[attr-defined]
+    return _text(node)
+
+
+def _around(
+    node: ast.AST, parent: Any, place: tuple[str, int], above: tuple[ast.AST, ...]
+) -> str:
+    """Return the statement that a node is in, with `_HERE` in its place."""
+    statement = next((a for a in above if isinstance(a, ast.stmt)), None)
+    if statement is None or isinstance(node, ast.stmt):
+        return _HERE
+    name, at = place
+    held = getattr(parent, name)
+    here = ast.Name(_HERE)
+    setattr(parent, name, here if at < 0 else [*held[:at], here, *held[at + 1 :]])
+    try:
+        return _header(statement)
+    except ValueError:  # the text of a formatted string is no expression
+        return _HERE
+    finally:
+        setattr(parent, name, held)
+
+
 def _inner(node: ast.expr) -> str:
     """Return an expression as an operand."""
     text = _text(node)
@@ -634,13 +668,21 @@ class _Sites:
         self._narrow = any(each.narrow for each in codes)
         self._prior = _OF_MEMORY if of_memory else {}
         self._kernel = code.jit is not None
+        self._statements = {
+            _header(each)
+            for every in codes
+            for each in ast.walk(every.tree)
+            if isinstance(each, ast.stmt)
+        }
+        nodes = list(ast.walk(code.tree))
+        read = {n.id for n in nodes if isinstance(n, ast.Name)}
+        self._unread = {a.arg for a in code.tree.args.args} - read
         self._names: dict[str, list[str]] = {}
         for name, kind in code.kinds.items():
             self._names.setdefault(kind, []).append(name)
         # What calls are given by one name, and the conditions there are.
         self._given: dict[tuple[str, str], dict[str, None]] = {}
         self._conditions: dict[str, None] = {}
-        nodes = list(ast.walk(code.tree))
         for node in nodes:
             if isinstance(node, ast.Call):
                 for word in node.keywords:
@@ -732,8 +774,12 @@ class _Sites:
                 near = (node, *ast.iter_child_nodes(node))
                 bound = isinstance(node, ast.expr) and any(map(self._is_bound, near))
                 before = _text(node)
+                around = _around(node, parent, place, above)
                 for text, cost, *spots in self._changes(node, above):
                     if text and text != before:
+                        forms = {around.replace(_HERE, f) for f in (text, f"({text})")}
+                        if text in self._unread or forms & self._statements:
+                            cost -= _LIKELY
                         wider = self._narrow and "float32" in text.replace(before, "")
                         cost += prior
                         if computes:
@@ -804,7 +850,8 @@ class _Sites:
                     yield f"{target} += {_inner(value)}", 1.4  # keeps what it had
             case ast.AugAssign(target=target, op=op, value=value):
                 for sign in _CALCULATED.get(type(op), ()):
-                    yield f"{_text(target)} {sign}= {_text(value)}", 1.0
+                    cost = 1.0 if sign in "+-" else 1.5  # sums are seldom products
+                    yield f"{_text(target)} {sign}= {_text(value)}", cost
                 yield "pass", 2.0
         if isinstance(node, ast.expr):
             yield from self._wrapped(node, parent)
@@ -960,6 +1007,7 @@ class _Sites:
             top = f"{each}.amax({dim}, True)"
             top = f"tl.max({each}, 0)" if self._kernel else top
             yield self._call(node, args=[f"{each} - {top}"]), 2.1
+            yield self._call(node, args=[f"-{each}"]), 1.4
         for at in range(len(args) - 1):
             if self._alike(node.args[at], node.args[at + 1]):
                 swapped = [*args[:at], args[at + 1], args[at], *args[at + 2 :]]

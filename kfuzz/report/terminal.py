@@ -99,6 +99,7 @@ class TerminalReport:
         self._live = self._console.status("starting") if moves and not quiet else None
         self._kernels, self._progress_s = 0, 0.0
         self._done: set[str] = set()
+        self._lined: set[str] = set()
         self._replayed: set[str] = set()
         self._run = Gathered()
 
@@ -166,7 +167,11 @@ class TerminalReport:
             self._replayed.discard(finding.id)
             self._done.add(finding.id)
             return
+        if finding.id in self._lined:
+            self._say(f"\nthe same change mends another failure: {finding.id}, too")
+            return
         if finding.id in self._done and finding.line is not None:
+            self._lined.add(finding.id)
             self._say(f"\nline of {finding.id}")
             for line in line_lines(finding.line):
                 self._say(f"  {line}")

@@ -409,3 +409,16 @@ def test_a_program_without_end_is_ended(program: Project) -> None:
     program.write("program.py", "import torch\nwhile True: pass")
     done = program.kfuzz("sanitize", "--max-time", "4s", "program.py")
     assert "the program did not end in its time" in done.stdout
+
+
+def test_what_a_killed_program_did_is_reported(program: Project) -> None:
+    program.write(
+        "program.py",
+        "import os\nimport torch\nimport kernels\n"
+        "x = torch.randn(100, device='cuda')\n"
+        "kernels.add(x, x)\nos.kill(os.getpid(), 9)",
+    )
+    done = program.kfuzz("sanitize", "program.py")
+    assert done.returncode == 1
+    assert "signal 9" in done.stdout
+    assert "kernels.py:11, program (1, 0, 0): 1 element past the end" in done.stdout

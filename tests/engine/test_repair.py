@@ -227,6 +227,16 @@ def test_a_patch_that_passes_is_stored_with_what_was_tried(asked: Asked) -> None
     assert (made.why, made.rejected) == ("", ())
 
 
+def test_the_line_is_that_of_a_patch_that_passes(asked: Asked) -> None:
+    """What was likeliest before may be refuted by its search."""
+    assert asked.located.line is not None
+    other = replace(asked.located.line, line=asked.located.line.line + 1, certain=False)
+    asked.located = asked.located._replace(line=other)
+    found = asked.repair().stored.finding
+    assert found.line is not None
+    assert found.line.line == found.patches[0].line == asked.drafts[0].line.line
+
+
 def test_two_that_pass_are_two(asked: Asked) -> None:
     asked.located = asked.located._replace(drafts=tuple(asked.drafts))
     asked.proofs = [proof(), proof(), proof()]

@@ -52,6 +52,7 @@ def launch(x, dim, most):
     rows = x.movedim(dim, -1)
     shape = rows.shape[:-1]
     rows = rows.reshape(-1, x.shape[dim])
+    assert rows.dim() == 2, f"rows of {dim}"
     y = x.new_empty(rows.shape[0])
     if y.numel():
         strides = rows.stride()
@@ -76,6 +77,7 @@ FAULTS = {
         "(given)",
     ),
     "another stride": ("total", "row * stride", "row * n"),
+    "an argument that nothing reads": ("total", "offs * step", "offs * 1"),
     "a 16-bit accumulator": (
         "total", "total + part.to(tl.float32)",
         "(total + part.to(tl.float32)).to(tl.float16).to(tl.float32)",

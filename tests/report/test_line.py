@@ -1,5 +1,6 @@
 """The line that a finding comes from, in every report, and findings without one."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,15 @@ import pytest
 
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
+from kfuzz.core.event import RunFinished
 from kfuzz.core.finding import Finding, Line, Patch
+from kfuzz.core.verdict import Kind
 from kfuzz.report.finding_view import Depth, finding_lines, finding_page, view
 from kfuzz.report.json_report import finding_summary
 from kfuzz.report.kinds import html, junit, markdown, sarif
 from kfuzz.report.tables import Gathered, Shown
-from tests.helpers.events import campaign
+from kfuzz.report.terminal import TerminalReport
+from tests.helpers.events import campaign, finished, saved
 from tests.helpers.findings import finding
 
 LINE = Line(
@@ -126,3 +130,27 @@ def test_what_a_stranger_wrote_in_it_drives_no_terminal() -> None:
         finding_page(view(Shown("mine.py::softmax", finding(line=told), "")))
     )
     assert "\x1b" not in page
+
+
+def test_two_findings_that_one_change_mends_are_told_as_one() -> None:
+    first = finding(n=3)
+    failure = replace(first.failure, kind=Kind.READ_OUTSIDE, message="one past the end")
+    second = finding(
+        n=4, failure=failure, signature=failure.signature(first.signature.kernel)
+    )
+    one = replace(first, line=LINE)
+    both = replace(one, also=(second.signature,))
+    out = io.StringIO()
+    with TerminalReport(out) as report:
+        for event in (
+            campaign(first)[0], saved(first, "done"), saved(second, "done"),
+            saved(one, "done"), saved(both, "done"),
+            finished(findings=(both,)), RunFinished(1.0, False, 7, "cpu"),
+        ):  # fmt: skip
+            report.feed(event)
+    text = out.getvalue()
+    assert text.count("\nFAIL ") == 2  # each was printed as it was confirmed
+    assert text.count("kernels/mine.py:41 (certain)") == 1
+    assert f"mends another failure: {first.id}, too" in text
+    assert text.count("\nFAILED ") == 1
+    assert "1 finding in" in text

@@ -7,6 +7,7 @@ program itself, the workers of a test run, and what these start.
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial, wraps
@@ -51,6 +52,10 @@ _weak: Final[Any] = StorageWeakRef  # untyped
 
 LEAST_BYTES: Final = 2
 """Of an element: the poison of a byte is too common as data to tell it from that."""
+
+
+WRITING_SECONDS: Final = 0.5
+"""Between two times that what was seen is left for the command."""
 
 
 MOST_BYTES: Final = 1 << 30
@@ -256,6 +261,7 @@ class _Checking:
         self._fresh = FreshMemory()
         self._lock = threading.RLock()
         self._around = ExitStack()  # never left, and kept lest it be collected
+        self._written = 0.0
 
     def install(self, owner: Any) -> None:
         """Check what is launched, by a class of Triton's, until the process ends."""
@@ -271,6 +277,7 @@ class _Checking:
         """Leave what was seen; in a fork what it saw itself."""
         if self._pid == os.getpid() and (self._seen.launches or self._seen.lacking):
             leave(self._folder, KIND, self._seen)
+            self._written = time.monotonic()
 
     def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(run)
@@ -285,9 +292,12 @@ class _Checking:
                 name: v for name, v in kwargs.items() if name in function.arg_names
             }
             with self._lock:  # the interpreter has one grid for all threads
-                return self._checked(
-                    kernel, given, partial(run, function, *args, **kwargs)
-                )
+                try:
+                    again = partial(run, function, *args, **kwargs)
+                    return self._checked(kernel, given, again)
+                finally:  # a process that is killed leaves nothing more
+                    if time.monotonic() - self._written > WRITING_SECONDS:
+                        self.write()
 
         return launch
 
