@@ -68,10 +68,15 @@ def list_(corpus: CorpusOption = None, format: FormatOption = "text") -> int:
 def check(
     corpus: CorpusOption = None,
     format: FormatOption = "text",
-    repair: Annotated[bool, option("--repair", "First finish or clear away what killed "
-        "writers left, and give misplaced entries their place; what cannot be read "
-        "stays.")] = False,
-) -> int:  # fmt: skip
+    repair: Annotated[
+        bool,
+        option(
+            "--repair",
+            "First finish or clear away what killed writers left, and give "
+            "misplaced entries their place; what cannot be read stays.",
+        ),
+    ] = False,
+) -> int:
     """Check that every stored finding can be read; exit 1 if one cannot."""
     from kfuzz.report import json_report as corpus_lists
     from kfuzz.report.text import one_line
@@ -100,20 +105,49 @@ def check(
 
 @corpus_app.command()
 def mark(
-    ids: Annotated[list[str], typer.Argument(metavar="ID",
-        help="Ids, beginnings of them, finding.json.")],
-    state: Annotated[str, typer.Argument(metavar=_MARK.metavar,
-        help="The state it is in now.", callback=checking(_MARK, "the state"))],
-    reason: Annotated[str, option("--reason", "Why, for the history; a known finding "
-        "needs one.", metavar="TEXT")] = "",
-    link: Annotated[str, option("--link", "Where there is more, such as an issue: http "
-        "or https.", metavar="URL")] = "",
-    features: Annotated[list[str] | None, option("--features",
-        "Known only where all these are needed; without any, wherever kernel, "
-        "contract, kind and output are the same.", metavar="tail,nan")] = None,
+    ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID",
+            help="Ids, beginnings of them, finding.json.",
+        ),
+    ],
+    state: Annotated[
+        str,
+        typer.Argument(
+            metavar=_MARK.metavar,
+            help="The state it is in now.",
+            callback=checking(_MARK, "the state"),
+        ),
+    ],
+    reason: Annotated[
+        str,
+        option(
+            "--reason",
+            "Why, for the history; a known finding needs one.",
+            metavar="TEXT",
+        ),
+    ] = "",
+    link: Annotated[
+        str,
+        option(
+            "--link",
+            "Where there is more, such as an issue: http or https.",
+            metavar="URL",
+        ),
+    ] = "",
+    features: Annotated[
+        list[str] | None,
+        option(
+            "--features",
+            "Known only where all these are needed; without any, wherever kernel, "
+            "contract, kind and output are the same.",
+            metavar="tail,nan",
+        ),
+    ] = None,
     corpus: CorpusOption = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Mark findings as known, fixed or new.
 
     known: it is reported when it is seen again, or passes, and fails no run.
@@ -139,11 +173,13 @@ def mark(
 
 @corpus_app.command()
 def merge(
-    folders: Annotated[list[str], typer.Argument(metavar="DIR|URL",
-        help="Other corpora; they stay as they are.")],
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR|URL", help="Other corpora; they stay as they are."),
+    ],
     corpus: CorpusOption = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Merge findings of other corpora, such as another machine's.
 
     Of one bucket the smaller minimum stays. Histories are joined, and the state is
@@ -168,13 +204,19 @@ def merge(
 
 @corpus_app.command()
 def prune(
-    older_than: Annotated[str, option("--older-than", "Since when fixed ones are: 12h, "
-        "30d, 8w.", metavar="AGE")] = OLDER_THAN,
-    yes: Annotated[bool, option("--yes/--dry-run", "Do it; otherwise only print what "
-        "would be removed.")] = False,
+    older_than: Annotated[
+        str,
+        option(
+            "--older-than", "Since when fixed ones are: 12h, 30d, 8w.", metavar="AGE"
+        ),
+    ] = OLDER_THAN,
+    yes: Annotated[
+        bool,
+        option("--yes/--dry-run", "Do it; otherwise only print what would be removed."),
+    ] = False,
     corpus: CorpusOption = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Remove findings that are over.
 
     Those fixed long since, those that never reproduced, and of several in one bucket
@@ -190,14 +232,24 @@ def prune(
 
 
 def show(
-    id: Annotated[str, typer.Argument(metavar="ID",
-        help="An id, its beginning, or a finding.json.")],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="An id, its beginning, or a finding.json.",
+        ),
+    ],
     corpus: CorpusOption = None,
     format: FormatOption = "text",
-    locate: Annotated[bool, option("--locate", "First look for the line of source that "
-        "it comes from, for up to 3 minutes, and keep it; see `kfuzz run --locate`."
-        )] = False,
-) -> int:  # fmt: skip
+    locate: Annotated[
+        bool,
+        option(
+            "--locate",
+            "First look for the line of source that it comes from, for up to 3 "
+            "minutes, and keep it; see `kfuzz run --locate`.",
+        ),
+    ] = False,
+) -> int:
     """Show everything about one finding, and what is proved of its kernel."""
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
@@ -265,11 +317,16 @@ contracts_app = typer.Typer(
 
 @contracts_app.command("list")
 def list_contracts(
-    glob: Annotated[str, typer.Argument(metavar="[GLOB]",
-        help='Name the contracts that match: "C-PRC-*", "*/softmax".',
-        show_default=False)] = "",
+    glob: Annotated[
+        str,
+        typer.Argument(
+            metavar="[GLOB]",
+            help='Name the contracts that match: "C-PRC-*", "*/softmax".',
+            show_default=False,
+        ),
+    ] = "",
     format: _FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """List the contract classes, each with the number of operators that it binds."""
     from kfuzz.contracts.suite import every_contract
     from kfuzz.report.json_report import contract_document
@@ -297,10 +354,15 @@ def list_contracts(
 
 @contracts_app.command()
 def operators(
-    targets: Annotated[list[str] | None, targets_argument("List the operators of these "
-        "kernels instead: your own too. The files are imported.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        targets_argument(
+            "List the operators of these kernels instead: your own too. The files are "
+            "imported."
+        ),
+    ] = None,
     format: _FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """List the operators, each with its call and the number of its contracts."""
     from kfuzz.contracts.operators import OPERATORS
     from kfuzz.report.promises import operator_lines
@@ -329,12 +391,17 @@ def _print_operators(
 
 @contracts_app.command("show")
 def show_contracts(
-    id: Annotated[str, typer.Argument(metavar="ID",
-        help='A contract ("C-PRC-01/matmul"), a class ("C-PRC-01"), an operator '
-        '("matmul"), or a kernel with an operator of your own ("my_kernels.py::rope").'
-        )],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help='A contract ("C-PRC-01/matmul"), a class ("C-PRC-01"), an operator '
+            '("matmul"), or a kernel with an operator of your own '
+            '("my_kernels.py::rope").',
+        ),
+    ],
     format: _FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Show the eight parts of one contract or class, or what an operator promises."""
     from kfuzz.contracts.classes import CLASSES
     from kfuzz.contracts.operators import OPERATORS
@@ -386,14 +453,25 @@ def _operators_of(targets: Sequence[str]) -> list[Operator]:
 
 
 def report(
-    wanted: Annotated[list[str], typer.Argument(metavar="KIND=FILE [ID]", help=
-        f"KIND is one of {', '.join(NAMES)}; several by spaces or commas. "
-        "Ids of findings after them: of these alone. `issue` is of one finding.")],
-    events: Annotated[list[str] | None, option("--events",
-        "What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus is then "
-        "read only if --corpus names it.", metavar="FILE")] = None,
+    wanted: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KIND=FILE [ID]",
+            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas. "
+            "Ids of findings after them: of these alone. `issue` is of one finding.",
+        ),
+    ],
+    events: Annotated[
+        list[str] | None,
+        option(
+            "--events",
+            "What `kfuzz run --report jsonl=FILE` wrote; repeatable. The corpus "
+            "is then read only if --corpus names it.",
+            metavar="FILE",
+        ),
+    ] = None,
     corpus: CorpusOption = None,
-) -> int:  # fmt: skip
+) -> int:
     """Make reports of stored findings, of events that a run kept, or of both.
 
     What the corpus has of a finding counts as newer than what the events have.

@@ -375,11 +375,17 @@ class Effective:
 
 
 def config(
-    profile: Annotated[str | None, option("--profile",
-        f"{', '.join(PROFILES)}, or one of the project's own. Default: the "
-        "one in force.", metavar="NAME")] = None,
+    profile: Annotated[
+        str | None,
+        option(
+            "--profile",
+            f"{', '.join(PROFILES)}, or one of the project's own. Default: the "
+            "one in force.",
+            metavar="NAME",
+        ),
+    ] = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Print the settings of `kfuzz run` as they hold here, each with its source.
 
     The command line goes before the environment (KFUZZ_MAX_TIME for --max-time), that

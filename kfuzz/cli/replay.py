@@ -44,32 +44,73 @@ _TrustOption = Annotated[
 
 
 def replay(
-    findings: Annotated[list[str] | None, typer.Argument(metavar="ID|FILE|DIR",
-        help="Ids, finding.json files, folders of findings; all of the corpus by "
-        "default.")] = None,
-    times: Annotated[int, option("--times", "Runs of each finding.",
-        settings.COUNT)] = 3,
+    findings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID|FILE|DIR",
+            help="Ids, finding.json files, folders of findings; all of the corpus "
+            "by default.",
+        ),
+    ] = None,
+    times: Annotated[
+        int, option("--times", "Runs of each finding.", settings.COUNT)
+    ] = 3,
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
-    target: Annotated[str, option("--target", "Run this kernel in place of the stored "
-        "one: path.py::name, a module or package.module:name; without a name the one "
-        "of the stored name.", metavar="TARGET")] = "",
+    target: Annotated[
+        str,
+        option(
+            "--target",
+            "Run this kernel in place of the stored one: path.py::name, a module "
+            "or package.module:name; without a name the one of the stored name.",
+            metavar="TARGET",
+        ),
+    ] = "",
     trust: _TrustOption = False,
-    script: Annotated[Path | None, option("--script", "Write a self-contained script "
-        "of one finding, and run nothing.", metavar="OUT.py")] = None,
-    upstream: Annotated[Path | None, option("--upstream", "Write a script for the "
-        "kernel's maintainers, and run nothing: the kernel's source and at most 30 "
-        "lines, without kfuzz.", metavar="OUT.py")] = None,
-    sanitizer: Annotated[str, option("--sanitizer", "Run the script of one finding on "
-        "a GPU with Triton's own instrumentation (fpsan, gsan, consan, iisan; needs "
-        "Triton 3.8), or under racecheck of compute-sanitizer.", metavar="MODE")] = "",
-    jobs: Annotated[int | None, shared("jobs", "Findings side by side. Default: one "
-        "for two processors, or for each GPU where any was found, or is replayed, on "
-        "one; at most 8.")] = None,
-    fail_on: Annotated[str, shared("fail-on", "Exit 1 on findings that are not known "
-        "only, or on known ones too.")] = "new",
+    script: Annotated[
+        Path | None,
+        option(
+            "--script",
+            "Write a self-contained script of one finding, and run nothing.",
+            metavar="OUT.py",
+        ),
+    ] = None,
+    upstream: Annotated[
+        Path | None,
+        option(
+            "--upstream",
+            "Write a script for the kernel's maintainers, and run nothing: the "
+            "kernel's source and at most 30 lines, without kfuzz.",
+            metavar="OUT.py",
+        ),
+    ] = None,
+    sanitizer: Annotated[
+        str,
+        option(
+            "--sanitizer",
+            "Run the script of one finding on a GPU with Triton's own "
+            "instrumentation (fpsan, gsan, consan, iisan; needs Triton 3.8), or under "
+            "racecheck of compute-sanitizer.",
+            metavar="MODE",
+        ),
+    ] = "",
+    jobs: Annotated[
+        int | None,
+        shared(
+            "jobs",
+            "Findings side by side. Default: one for two processors, or for each GPU "
+            "where any was found, or is replayed, on one; at most 8.",
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str,
+        shared(
+            "fail-on",
+            "Exit 1 on findings that are not known only, or on known ones too.",
+        ),
+    ] = "new",
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
     A known finding that fails is reported and fails no run; one marked fixed that fails
@@ -110,13 +151,23 @@ def replay(
 
 
 def shrink(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
+    id: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="The finding."),
+    ],
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
-    target: Annotated[str, option("--target", "Where the kernel is now, if it moved or "
-        "the finding does not name a file: path.py::name.", metavar="TARGET")] = "",
+    target: Annotated[
+        str,
+        option(
+            "--target",
+            "Where the kernel is now, if it moved or the finding does not name a file: "
+            "path.py::name.",
+            metavar="TARGET",
+        ),
+    ] = "",
     trust: _TrustOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Reduce a stored finding further and explain it again."""
     project = open_project(corpus)
     stored = project.store().find(id)
@@ -136,17 +187,21 @@ def shrink(
 
 def repair(
     id: Annotated[str, typer.Argument(metavar="ID", help="The finding.")],
-    max_time: Annotated[str, shared("max-time", "For the search of each patch."
-        )] = "30s",
-    apply: Annotated[bool, option("--apply", "Write the patch to the file; else none "
-        "is written.")] = False,
-    choose: Annotated[int | None, option("--choose", "Of several patches the one to "
-        "apply.", settings.COUNT)] = None,
+    max_time: Annotated[
+        str, shared("max-time", "For the search of each patch.")
+    ] = "30s",
+    apply: Annotated[
+        bool, option("--apply", "Write the patch to the file; else none is written.")
+    ] = False,
+    choose: Annotated[
+        int | None,
+        option("--choose", "Of several patches the one to apply.", settings.COUNT),
+    ] = None,
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
     trust: _TrustOption = False,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Look for a patch of one expression with which a finding's kernel passes.
 
     For Triton kernels and torch functions. What mends the smallest case on the CPU, in

@@ -35,45 +35,97 @@ TOKEN: Final = "KFUZZ_JUDGE_TOKEN"
 
 
 def judge(
-    reference: Annotated[Path | None, typer.Argument(metavar="REFERENCE.py",
-        help="Model, get_inputs and get_init_inputs; trusted, and imported.",
-        show_default=False)] = None,
-    candidate: Annotated[Path | None, typer.Argument(metavar="CANDIDATE.py",
-        help="ModelNew; never imported here, it runs in a contained child.",
-        show_default=False)] = None,
-    max_time: Annotated[str | None, shared("max-time",
-        f"90, 90s, 10m, 1h, 1h30m. Default: {DEFAULT_TIME}, with --serve "
-        f"{DEFAULT_SERVED}.")] = None,
-    max_cases: Annotated[int | None, shared("max-cases",
-        f"Most cases that are drawn. Default: {DEFAULT_CASES} where --max-time is "
-        "not given.")] = None,
-    max_findings: Annotated[int, shared("max-findings", "Stop after N confirmed "
-        "findings.")] = 1,
-    shapes: Annotated[str, option("--shapes", "benchmarked: no shape but that of "
-        "get_inputs.", settings.one_of("all", "benchmarked"))] = "all",
-    nonfinite: Annotated[str, option("--nonfinite", "undefined: nothing is asked of "
-        "NaN and infinities in the inputs, as in KernelBench's own test. propagate: "
-        "they have to reach the result as in torch; the report names what breaks on "
-        "them alone.", settings.one_of("propagate", "undefined"))] = "propagate",
-    own_kernels_only: Annotated[bool, option("--own-kernels-only",
-        "A library's kernel in place of an own one is a violation, not a note."
-        )] = False,
-    determinism: Annotated[str, option("--determinism", "none: the candidate draws "
-        "random numbers of its own; its results may follow them within the allowed "
-        "range.", settings.one_of("run_to_run", "none"))] = "run_to_run",
-    seed: Annotated[int | None, shared("seed", "Default: a fresh one, printed.",
-        "N")] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="REFERENCE.py",
+            help="Model, get_inputs and get_init_inputs; trusted, and imported.",
+            show_default=False,
+        ),
+    ] = None,
+    candidate: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CANDIDATE.py",
+            help="ModelNew; never imported here, it runs in a contained child.",
+            show_default=False,
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        shared(
+            "max-time",
+            f"90, 90s, 10m, 1h, 1h30m. Default: {DEFAULT_TIME}, with --serve "
+            f"{DEFAULT_SERVED}.",
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int | None,
+        shared(
+            "max-cases",
+            f"Most cases that are drawn. Default: {DEFAULT_CASES} where --max-time is "
+            "not given.",
+        ),
+    ] = None,
+    max_findings: Annotated[
+        int, shared("max-findings", "Stop after N confirmed findings.")
+    ] = 1,
+    shapes: Annotated[
+        str,
+        option(
+            "--shapes",
+            "benchmarked: no shape but that of get_inputs.",
+            settings.one_of("all", "benchmarked"),
+        ),
+    ] = "all",
+    nonfinite: Annotated[
+        str,
+        option(
+            "--nonfinite",
+            "undefined: nothing is asked of NaN and infinities in the inputs, as "
+            "in KernelBench's own test. propagate: they have to reach the result as in "
+            "torch; the report names what breaks on them alone.",
+            settings.one_of("propagate", "undefined"),
+        ),
+    ] = "propagate",
+    own_kernels_only: Annotated[
+        bool,
+        option(
+            "--own-kernels-only",
+            "A library's kernel in place of an own one is a violation, not a note.",
+        ),
+    ] = False,
+    determinism: Annotated[
+        str,
+        option(
+            "--determinism",
+            "none: the candidate draws random numbers of its own; its results may "
+            "follow them within the allowed range.",
+            settings.one_of("run_to_run", "none"),
+        ),
+    ] = "run_to_run",
+    seed: Annotated[
+        int | None, shared("seed", "Default: a fresh one, printed.", "N")
+    ] = None,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
     format: FormatOption = "text",
     quiet: Annotated[bool, shared("quiet", "No progress; the verdict alone.")] = False,
-    serve: Annotated[str | None, option("--serve", "Judge what is sent to unix:PATH, "
-        "127.0.0.1:PORT or PORT (0: any that is free): POST /judge with a candidate's "
-        "source, and a problem unless REFERENCE.py is one for all. Requests bear the "
-        f"token of {TOKEN}, or else one that is printed.", metavar="ADDRESS")] = None,
-    jobs: Annotated[int, option("--jobs", "With --serve: judgements at once.",
-        settings.COUNT)] = 1,
-) -> int:  # fmt: skip
+    serve: Annotated[
+        str | None,
+        option(
+            "--serve",
+            "Judge what is sent to unix:PATH, 127.0.0.1:PORT or PORT (0: any that is "
+            "free): POST /judge with a candidate's source, and a problem unless "
+            "REFERENCE.py is one for all. Requests bear the token of "
+            f"{TOKEN}, or else one that is printed.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, option("--jobs", "With --serve: judgements at once.", settings.COUNT)
+    ] = 1,
+) -> int:
     """Judge a candidate in KernelBench's form against its reference, or serve verdicts.
 
     The problem is audited first; then the candidate is tried on the file's own values

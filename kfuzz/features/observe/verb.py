@@ -30,13 +30,20 @@ OBSERVING: Final = "kfuzz.features.observe.watching"
 
 
 def observe(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT",
-        help="The program, a Python file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENT",
-        help="The program's own; after -- if they look like options.")] = None,
-    out: Annotated[Path, option("--out", "File of bindings.",
-        metavar="FILE")] = Path("observed.py"),
-) -> int:  # fmt: skip
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT", help="The program, a Python file.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ARGUMENT",
+            help="The program's own; after -- if they look like options.",
+        ),
+    ] = None,
+    out: Annotated[Path, option("--out", "File of bindings.", metavar="FILE")] = Path(
+        "observed.py"
+    ),
+) -> int:
     """Run a program and write a file of bindings for the kernels that it launches.
 
     The program runs as ever. A function around its launches is bound to the operator
@@ -113,28 +120,65 @@ _GPUS: Final = ("slice", "h100", "a100", "mi300")
 
 
 def sanitize(
-    words: Annotated[list[str] | None, typer.Argument(metavar="PROGRAM",
-        help="The program, a Python file, and all that it is given.")] = None,
-    module: Annotated[str, option(("-m", "--module"), "Run this module instead: pytest."
-        , metavar="NAME")] = "",
-    gpu: Annotated[str, option("--gpu", "What it finds; slice is a seventh of an H100.",
-        settings.one_of(* _GPUS))] = "slice",
-    bindings: Annotated[Path | None, option("--bindings", "Write a file of bindings "
-        "for what was launched, as `kfuzz observe` does.", metavar="FILE")] = None,
-    values: Annotated[bool, option("--values", "Hold results to the operator that a "
-        "function is recognised to compute.")] = False,
-    select: Annotated[list[str] | None, option("--select",
-        "Report kernels with these names alone; globs. Repeatable.",
-        metavar="GLOB")] = None,
-    suppress: Annotated[Path | None, option("--suppress", "Faults that are known: a "
-        "line of FILE is path.py:41 and the reason.", metavar="FILE")] = None,
-    strict: Annotated[bool, option("--strict", "Exit 1 where a launch could not be "
-        "interpreted, too.")] = False,
-    max_time: Annotated[str | None, shared("max-time", "End the program after this "
-        "long.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROGRAM",
+            help="The program, a Python file, and all that it is given.",
+        ),
+    ] = None,
+    module: Annotated[
+        str,
+        option(("-m", "--module"), "Run this module instead: pytest.", metavar="NAME"),
+    ] = "",
+    gpu: Annotated[
+        str,
+        option(
+            "--gpu",
+            "What it finds; slice is a seventh of an H100.",
+            settings.one_of(*_GPUS),
+        ),
+    ] = "slice",
+    bindings: Annotated[
+        Path | None,
+        option(
+            "--bindings",
+            "Write a file of bindings for what was launched, as `kfuzz observe` does.",
+            metavar="FILE",
+        ),
+    ] = None,
+    values: Annotated[
+        bool,
+        option(
+            "--values",
+            "Hold results to the operator that a function is recognised to compute.",
+        ),
+    ] = False,
+    select: Annotated[
+        list[str] | None,
+        option(
+            "--select",
+            "Report kernels with these names alone; globs. Repeatable.",
+            metavar="GLOB",
+        ),
+    ] = None,
+    suppress: Annotated[
+        Path | None,
+        option(
+            "--suppress",
+            "Faults that are known: a line of FILE is path.py:41 and the reason.",
+            metavar="FILE",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, option("--strict", "Exit 1 where a launch could not be interpreted, too.")
+    ] = False,
+    max_time: Annotated[
+        str | None, shared("max-time", "End the program after this long.")
+    ] = None,
     report: Annotated[list[str] | None, shared("report")] = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Run any program without a GPU, and check what its Triton kernels do.
 
     The program finds a GPU. Each launch is interpreted: loads and stores outside the

@@ -24,15 +24,16 @@ from kfuzz.targets import load
 
 def prove(
     targets: TargetsArgument = None,
-    max_time: Annotated[str | None, shared("max-time", "For each kernel. Default: 60s."
-        )] = None,
+    max_time: Annotated[
+        str | None, shared("max-time", "For each kernel. Default: 60s.")
+    ] = None,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
     fail_on: FailOnOption = "new",
     format: FormatOption = "text",
     quiet: QuietOption = False,
     verbose: Annotated[bool, shared("verbose", "The premises, too.")] = False,
-) -> int:  # fmt: skip
+) -> int:
     """Prove that Triton kernels stay in bounds, do not race and do not overflow.
 
     From Triton's IR and the launches that the wrapper makes, for all sizes at once:

@@ -50,31 +50,62 @@ CALIBRATION_CASES: Final = 400
 
 def grade(
     targets: TargetsArgument = None,
-    platform: Annotated[bool, option("--platform", "Grade torch's own kernels on the "
-        "device instead.")] = False,
-    statement: Annotated[Path | None, option("--statement",
-        "Take this JSON statement instead of making one; with --calibration it then "
-        "rests on that.", metavar="FILE")] = None,
-    calibration: Annotated[Path | None, shared("calibration",
-        "What `kfuzz calibrate --format json` printed; uncalibrated contracts do not "
-        "count. Default: what kfuzz ships.")] = None,
-    max_cases: Annotated[int | None, shared("max-cases",
-        f"Cases for each kernel; {DEFAULT_CASES} unless --max-time is given.")] = None,
-    max_time: Annotated[str | None, shared("max-time", "For the whole run, from the "
-        "first case on: 90, 90s, 10m, 1h, 1h30m.")] = None,
-    seed: Annotated[int | None, shared("seed", "Default: a fresh one, stated.",
-        "N")] = None,
-    prove: Annotated[bool, shared("prove", "State what is proved of each kernel, too, "
-        "with the premises.")] = False,
+    platform: Annotated[
+        bool, option("--platform", "Grade torch's own kernels on the device instead.")
+    ] = False,
+    statement: Annotated[
+        Path | None,
+        option(
+            "--statement",
+            "Take this JSON statement instead of making one; with --calibration "
+            "it then rests on that.",
+            metavar="FILE",
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        shared(
+            "calibration",
+            "What `kfuzz calibrate --format json` printed; uncalibrated contracts do "
+            "not count. Default: what kfuzz ships.",
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int | None,
+        shared(
+            "max-cases",
+            f"Cases for each kernel; {DEFAULT_CASES} unless --max-time is given.",
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        shared(
+            "max-time",
+            "For the whole run, from the first case on: 90, 90s, 10m, 1h, 1h30m.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, shared("seed", "Default: a fresh one, stated.", "N")
+    ] = None,
+    prove: Annotated[
+        bool,
+        shared("prove", "State what is proved of each kernel, too, with the premises."),
+    ] = False,
     jobs: JobsOption = None,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
-    fail_on: Annotated[str, shared("fail-on", "Exit 1 on new findings only, or on "
-        "known ones and listed defects too.")] = "new",
-    format: Annotated[str, shared("format", kind=settings.one_of("text", "markdown",
-        "json"))] = "text",
+    fail_on: Annotated[
+        str,
+        shared(
+            "fail-on",
+            "Exit 1 on new findings only, or on known ones and listed defects too.",
+        ),
+    ] = "new",
+    format: Annotated[
+        str, shared("format", kind=settings.one_of("text", "markdown", "json"))
+    ] = "text",
     quiet: QuietOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Run the suite and write a conformance statement.
 
     Exit codes: 0 no violation, 1 a violation that is neither known nor a listed
@@ -155,18 +186,34 @@ def _rendered(made: Statement, kind: str) -> str:
 
 
 def calibrate(
-    globs: Annotated[list[str] | None, typer.Argument(metavar="GLOB",
-        help="Contracts, by class or identifier: 'C-PRC-*', '*/softmax', "
-        "C-EXC-01/relu; all by default.")] = None,
-    max_cases: Annotated[int, shared("max-cases", "Most cases for a violating witness; "
-        "a conforming one gets a quarter, in Triton's interpreter a sixteenth."
-        )] = CALIBRATION_CASES,
+    globs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GLOB",
+            help="Contracts, by class or identifier: 'C-PRC-*', '*/softmax', "
+            "C-EXC-01/relu; all by default.",
+        ),
+    ] = None,
+    max_cases: Annotated[
+        int,
+        shared(
+            "max-cases",
+            "Most cases for a violating witness; a conforming one gets a quarter, in "
+            "Triton's interpreter a sixteenth.",
+        ),
+    ] = CALIBRATION_CASES,
     seed: Annotated[int, shared("seed", "Everything drawn depends on it.", "N")] = 0,
     device: DeviceOption = "auto",
-    jobs: Annotated[int | None, shared("jobs", "Witnesses searched at once; by default "
-        "one for each processor, or for each GPU.")] = None,
+    jobs: Annotated[
+        int | None,
+        shared(
+            "jobs",
+            "Witnesses searched at once; by default one for each processor, or for "
+            "each GPU.",
+        ),
+    ] = None,
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Calibrate the contracts: search kernels known to be right and to be wrong.
 
     A contract is sound if it fails no conforming witness, and every witness that

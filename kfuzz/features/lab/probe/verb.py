@@ -25,27 +25,59 @@ DEFAULT_TIME: Final = "5m"
 
 
 def probe(
-    kernels: Annotated[list[str] | None, targets_argument("As TARGET of `kfuzz run`, "
-        "path.py::name; or a function of torch's, torch.matmul.", "KERNEL")] = None,
-    dtype: Annotated[list[str] | None, option("--dtype", "Probe this format only; "
-        "repeatable. Default: all that are declared.", metavar="DTYPE")] = None,
-    only: Annotated[list[str] | None, option("--probe", "Only this probe; repeatable. "
-        "`order`, `split`, `accumulator`, `alignment`, `fused`, `operands`, "
-        "`contraction`, `subnormals`, `store`, `stochastic`, `intrinsics`.",
-        metavar="NAME")] = None,
-    terms: Annotated[int | None, option("--terms", "Most terms of a sum. Default: 64 "
-        "interpreted, 256 on a CPU, 1024 on a GPU.", settings.COUNT)] = None,
-    adopt: Annotated[bool, option("--adopt", "Print the declaration that states what "
-        "was found, to be written by whoever vouches for it.")] = False,
+    kernels: Annotated[
+        list[str] | None,
+        targets_argument(
+            "As TARGET of `kfuzz run`, path.py::name; or a function of torch's, "
+            "torch.matmul.",
+            "KERNEL",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        option(
+            "--dtype",
+            "Probe this format only; repeatable. Default: all that are declared.",
+            metavar="DTYPE",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        option(
+            "--probe",
+            "Only this probe; repeatable. `order`, `split`, `accumulator`, "
+            "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
+            "`stochastic`, `intrinsics`.",
+            metavar="NAME",
+        ),
+    ] = None,
+    terms: Annotated[
+        int | None,
+        option(
+            "--terms",
+            "Most terms of a sum. Default: 64 interpreted, 256 on a CPU, 1024 on "
+            "a GPU.",
+            settings.COUNT,
+        ),
+    ] = None,
+    adopt: Annotated[
+        bool,
+        option(
+            "--adopt",
+            "Print the declaration that states what was found, to be written by "
+            "whoever vouches for it.",
+        ),
+    ] = False,
     max_time: Annotated[str, shared("max-time", "For all kernels.")] = DEFAULT_TIME,
     device: DeviceOption = "auto",
     corpus: CorpusOption = None,
     fail_on: FailOnOption = "new",
     format: FormatOption = "text",
     quiet: QuietOption = False,
-    verbose: Annotated[bool, shared("verbose", "Raw observations, and probes without a "
-        "result.")] = False,
-) -> int:  # fmt: skip
+    verbose: Annotated[
+        bool, shared("verbose", "Raw observations, and probes without a result.")
+    ] = False,
+) -> int:
     """Infer a kernel's arithmetic and compare it with the declaration.
 
     Chosen inputs reveal the order of additions, the accumulator's width, what operands

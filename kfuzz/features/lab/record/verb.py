@@ -23,25 +23,44 @@ DEFAULT_CASES: Final = 100
 
 
 def record(
-    out: Annotated[Path, option("--out", "Folder of the recording, new or begun.",
-        metavar="DIR")],
-    targets: Annotated[list[str] | None,
-        targets_argument("As for `kfuzz run`.")] = None,
-    platform: Annotated[bool, option("--platform", "Record torch's own kernels instead."
-        )] = False,
-    like: Annotated[Path | None, option("--like", "Run the cases of this recording "
-        "instead of drawing some: of other versions the same seed may draw others.",
-        metavar="DIR")] = None,
-    probe: Annotated[bool, option("--probe", "Probe the arithmetic, too: it explains "
-        "differences.")] = False,
-    max_cases: Annotated[int | None, shared("max-cases",
-        f"Cases for each kernel; {DEFAULT_CASES} by default.")] = None,
+    out: Annotated[
+        Path, option("--out", "Folder of the recording, new or begun.", metavar="DIR")
+    ],
+    targets: Annotated[
+        list[str] | None, targets_argument("As for `kfuzz run`.")
+    ] = None,
+    platform: Annotated[
+        bool, option("--platform", "Record torch's own kernels instead.")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        option(
+            "--like",
+            "Run the cases of this recording instead of drawing some: of other "
+            "versions the same seed may draw others.",
+            metavar="DIR",
+        ),
+    ] = None,
+    probe: Annotated[
+        bool, option("--probe", "Probe the arithmetic, too: it explains differences.")
+    ] = False,
+    max_cases: Annotated[
+        int | None,
+        shared("max-cases", f"Cases for each kernel; {DEFAULT_CASES} by default."),
+    ] = None,
     seed: Annotated[int, shared("seed", "Of the drawn cases.", "N")] = 0,
-    part: Annotated[str, option("--part", "Record each N-th kernel from the I-th on: "
-        "processes side by side share one --out.", metavar="I/N")] = "1/1",
+    part: Annotated[
+        str,
+        option(
+            "--part",
+            "Record each N-th kernel from the I-th on: processes side by side share "
+            "one --out.",
+            metavar="I/N",
+        ),
+    ] = "1/1",
     device: DeviceOption = "auto",
     quiet: QuietOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Record what kernels compute on a device, case by case, for `kfuzz compare`.
 
     Begun again after an interruption, it goes on with the kernels that are lacking, or
@@ -129,10 +148,11 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def compare(
-    recordings: Annotated[list[Path], typer.Argument(metavar="DIR...",
-        help="Recordings, two or more.")],
+    recordings: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Recordings, two or more.")
+    ],
     format: FormatOption = "text",
-) -> int:  # fmt: skip
+) -> int:
     """Compare recordings of devices: equal, both allowed, or who broke which clause.
 
     A difference alone attributes nothing to a device: a broken contract does.
