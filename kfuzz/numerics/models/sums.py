@@ -450,7 +450,6 @@ def moments(x: Tensor, arithmetic: RowArithmetic) -> Moments:
     )
     top, biggest = acc.limit, size.amax(-1, keepdim=True)
     ambiguous = n * biggest > top
-    # No sum of squares is more than so many of the greatest.
     if not (is_at_hand(biggest) and (biggest * biggest).amax() * 8 * n <= top):
         ambiguous = ambiguous | ((4 * x * x).sum(-1, keepdim=True) > top)
     if coarse:
