@@ -172,15 +172,11 @@ class Acceptance:
         return low, high
 
 
-def tightened(acceptance: Acceptance) -> Acceptance:
+def tightened(a: Acceptance) -> Acceptance:
     """Return the acceptance with its interval as derived, without the safety."""
-    a = acceptance
-    return replace(
-        a,
-        low=a.reference - (a.reference - a.low) / a.safety,
-        high=a.reference + (a.high - a.reference) / a.safety,
-        safety=1.0,
-    )
+    low = a.reference - (a.reference - a.low) / a.safety
+    high = a.reference + (a.high - a.reference) / a.safety
+    return replace(a, low=low, high=high, safety=1.0)
 
 
 def classes_of(x: Tensor) -> Tensor:
@@ -473,10 +469,9 @@ class Interval:
             fits = not isinstance(absolute, Tensor)
             return most.add_(absolute) if fits else most + absolute
 
-        below = above = by(self.low)
-        low = self.low - below if self.high is self.low else None
-        if low is None:
-            low, above = torch.sub(self.low, below, out=below), by(self.high)
+        below = by(self.low)
+        above = below.clone() if self.high is self.low else by(self.high)
+        low = torch.sub(self.low, below, out=below)
         return Interval(low, torch.add(self.high, above, out=above))
 
     def union(self, other: "Interval") -> "Interval":
@@ -504,10 +499,8 @@ class Interval:
         if is_at_hand(self.low) and (self.low.abs() if one else self.low).amin() > most:
             return self
         low, high = hardshrink(self.low, most), hardshrink(self.high, most)
-        return Interval(
-            torch.minimum(self.low, low, out=low),
-            torch.maximum(self.high, high, out=high),
-        )
+        torch.minimum(self.low, low, out=low)
+        return Interval(low, torch.maximum(self.high, high, out=high))
 
 
 @dataclass(frozen=True)

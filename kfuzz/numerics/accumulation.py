@@ -460,8 +460,7 @@ def _beside(error: Tensor, terms: Tensor, least: float, dim: int) -> Tensor:
     most = 2.0**54 * (1 + U32) * terms.shape[dim] * least
     if is_at_hand(error) and float(error.amin()) >= most:  # less than half an ulp
         return error
-    magnitude = terms.abs()
-    return error + torch.where(magnitude < least, magnitude, 0.0).sum(dim)
+    return error + torch.where((size := terms.abs()) < least, size, 0.0).sum(dim)
 
 
 def is_at_hand(x: Tensor) -> bool:

@@ -213,9 +213,8 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     if narrower or exceptions or not value.numel():
         return False
     # Extremes of numbers: torch looks at truth values one by one.
-    if int(a.undecided.view(torch.uint8).amax()):
-        return False
-    if any(int(end) != FINITE for end in torch.aminmax(a.classes)):
+    least, most = torch.aminmax(a.classes)
+    if a.undecided.view(torch.uint8).amax() or not least == FINITE == most:
         return False
     # That of what is NaN is NaN.
     if (value - a.low).amin() >= 0 and (a.high - value).amin() >= 0:
@@ -224,7 +223,7 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
     # Beyond the greatest number lies no neighbour.
     if bits is None:
         return False
-    least, most = (float(end) for end in torch.aminmax(value))
+    least, most = torch.aminmax(value)
     if not (-a.output.max_finite < least and most < a.output.max_finite):
         return False
     whole, up = y.contiguous().view(bits), y.sign().to(bits)  # itself beside zero
@@ -234,9 +233,8 @@ def _is_plainly_inside(y: Tensor, value: Tensor, a: Acceptance) -> bool:
         far = neighbours.view(y.dtype).to(torch.float64)
         return far.lerp_(value, 0.5 + 2.0**-20)
 
-    if not middle(whole + up).sub_(a.low).amin() >= 0:
-        return False
-    return bool(middle(whole - up).sub_(a.high).amax() <= 0)
+    above = middle(whole + up).sub_(a.low).amin() >= 0
+    return bool(above and middle(whole - up).sub_(a.high).amax() <= 0)
 
 
 def compare_members(

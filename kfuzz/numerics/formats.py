@@ -163,10 +163,8 @@ def round_to(x: Tensor, fmt: Format, mode: str = "rne") -> Tensor:
         case _:
             integral = torch.trunc(scaled)
     rounded = integral * power_of_two(ulp_exponent)
-    limit = torch.full_like(x, fmt.max_finite)
-    infinite = torch.full_like(x, float("inf"))
-    up = infinite if mode in ("rne", "ru") else limit
-    down = infinite if mode in ("rne", "rd") else limit
+    up = float("inf") if mode in ("rne", "ru") else fmt.max_finite
+    down = float("inf") if mode in ("rne", "rd") else fmt.max_finite
     rounded = torch.where(rounded > fmt.max_finite, up, rounded)
     rounded = torch.where(rounded < -fmt.max_finite, -down, rounded)
     # A result of zero keeps the sign of x, as IEEE 754 rounding does.

@@ -50,7 +50,12 @@ from kfuzz.engine.replay import locate as load_kernel
 from kfuzz.engine.replay import replay
 from kfuzz.engine.search.round import KernelSearch
 from kfuzz.engine.workers.jobs import Stopped, fair_share, streamed
-from kfuzz.engine.workers.runner import ENDS_CHILD, HANG_SECONDS, runner_of
+from kfuzz.engine.workers.runner import (
+    ENDS_CHILD,
+    GRACE_SECONDS,
+    HANG_SECONDS,
+    runner_of,
+)
 from kfuzz.engine.workers.zygotes import Backend, budget_for
 from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.locating import Located
@@ -623,7 +628,9 @@ def line_of(
         is_reduced = finding.case.elements < finding.first.elements
         first = [finding.first] if is_reduced else []
         cases = [finding.case, *first, *others, *drawn(loaded)]
-        return runner.line_of(cases, finding.signature, end, repair)
+        # The last call may end late, and what is known by then has to arrive.
+        until = end - min(GRACE_SECONDS, seconds / 10)
+        return runner.line_of(cases, finding.signature, until, repair)
     return Located(why="there was no time for it")
 
 

@@ -573,12 +573,11 @@ def conforms(
     """
     specs = case.tensors
     own = operator is OPERATORS.get(operator.name)
-    if not own or seen.changed or seen.handed:
-        return False
-    if declaration.nonfinite != "propagate" or case.largest <= AT_ONCE:
+    if not own or seen.changed or seen.handed or case.largest <= AT_ONCE:
         return False
     parameters = [operator.tensors[name] for name in specs]
-    if any(p.domain or isinstance(p, IndexParameter) for p in parameters):
+    apart = (p.domain or isinstance(p, IndexParameter) for p in parameters)
+    if declaration.nonfinite != "propagate" or any(apart):
         return False
     plain = {n: replace(s, strides=None, offset=0) for n, s in specs.items()}
     case = replace(case, tensors=plain)

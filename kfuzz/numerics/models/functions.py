@@ -82,7 +82,7 @@ def exp_argument(x: Interval, arithmetic: Arithmetic) -> Interval:
 
 def exp(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return exp; values beyond every format judged are cut to 2^1000."""
-    made = exp_argument(x, arithmetic).mapped(_exp)
+    made = exp_argument(x, arithmetic).mapped(lambda v: v.exp_().clamp_(max=2.0**1000))
     # The halves count in the subnormal range, where the relative error is lost.
     made = made.widened(0.0, EXP_ERROR * arithmetic.format.min_subnormal / 2)
     return arithmetic.rounded(made.mapped(Tensor.relu), 0)
@@ -150,10 +150,6 @@ def sigmoid_by_tanh(x: Interval, arithmetic: Arithmetic) -> Interval:
     """Return the sigmoid as 0.5 + 0.5 tanh(x / 2), which cancels below 0."""
     half = tanh(x.scaled(0.5), arithmetic).scaled(0.5) + 0.5
     return arithmetic.rounded(half).mapped(Tensor.relu)
-
-
-def _exp(x: Tensor) -> Tensor:
-    return torch.exp(x).clamp(max=2.0**1000)
 
 
 def _saturated(

@@ -433,7 +433,7 @@ def moments(x: Tensor, arithmetic: RowArithmetic) -> tuple[Tensor, ...]:
     top, biggest = acc.limit, size.amax(-1, keepdim=True)
     ambiguous = n * biggest > top
     # No sum of squares is more than so many of the greatest.
-    if not (is_at_hand(biggest) and float(biggest.amax()) ** 2 * 8 * n <= top):
+    if not (is_at_hand(biggest) and (biggest * biggest).amax() * 8 * n <= top):
         ambiguous = ambiguous | ((4 * x * x).sum(-1, keepdim=True) > top)
     if coarse:
         limit = arithmetic.held.max_finite
@@ -536,7 +536,7 @@ def normalised(problem: Problem, x: Tensor, weight: Tensor, bias: Tensor) -> Acc
         finite_or_zero(weight), finite_or_zero(bias), arithmetic,
     )  # fmt: skip
     limit, ambiguous = arithmetic.acc.limit, beyond
-    if not (is_at_hand(reach) and float(reach.amax()) <= limit):
+    if not (is_at_hand(reach) and reach.amax() <= limit):
         ambiguous = ambiguous | (reach > limit)
     if arithmetic.coarse:
         stored = torch.maximum(root.high, reach)
