@@ -555,6 +555,7 @@ AT_ONCE: Final = 1 << 18
 time of torch's operators outweighs that of calling them."""
 
 _CUTS: Final[dict[Any, Cut]] = {}  # of calls by their structure
+_MOST_CUTS: Final = 1 << 10
 
 
 def conforms(
@@ -596,7 +597,8 @@ def conforms(
     like = (operator.name, declaration, AT_ONCE, *shapes, *case.scalars.items())
     try:
         cut = _CUTS.get(like) or cut_of(operator, case, axis, accepted, AT_ONCE)
-        _CUTS[like] = cut
+        if len(_CUTS) < _MOST_CUTS:
+            _CUTS[like] = cut
         run = run_of(seen, dict(cut.expected), None, copy=False)
         if run.metadata is not None:
             return False
