@@ -476,7 +476,7 @@ def report(
 
     What the corpus has of a finding counts as newer than what the events have.
     """
-    from kfuzz.report.tables import ReportFiles
+    from kfuzz.report.files import ReportFiles
 
     asks = [i == 0 or "=" in word or word in NAMES for i, word in enumerate(wanted)]
     words = [word for word, ask in zip(wanted, asks, strict=True) if ask]

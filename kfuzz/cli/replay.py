@@ -315,7 +315,7 @@ def _write_new(
     name: str,
     form: str,
 ) -> ExitCode:
-    from kfuzz.report.tables import write_new
+    from kfuzz.report.files import write_new
 
     finding = _only(entries, name)
     text, where = script(finding), f"{name} {path}"

@@ -46,7 +46,7 @@ from kfuzz.targets import load as imports
 from kfuzz.targets.load import resolve
 
 if TYPE_CHECKING:
-    from kfuzz.report.tables import ReportFiles
+    from kfuzz.report.files import ReportFiles
 
 
 @every_option
@@ -98,7 +98,8 @@ def _search(
 ) -> None:
     from kfuzz.contracts.suite import select_classes
     from kfuzz.report import json_report
-    from kfuzz.report.tables import Gathered, ReportFiles
+    from kfuzz.report.files import ReportFiles
+    from kfuzz.report.tables import Gathered
     from kfuzz.report.terminal import TerminalReport
 
     as_json, quiet = settings["format"] == "json", settings["quiet"]

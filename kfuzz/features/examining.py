@@ -30,7 +30,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS, in_float64
 from kfuzz.numerics.shadow import shadowed
-from kfuzz.report.tables import write
+from kfuzz.report.files import write
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel

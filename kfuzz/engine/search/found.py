@@ -1,4 +1,4 @@
-"""What a round has found, taken to its minimum and kept."""
+"""What a round has found, taken to its minimum, kept, and traced to its line."""
 
 import json
 import threading

@@ -1,4 +1,7 @@
-"""The clock of a run: its time limit counts from the first case that can be judged."""
+"""What a run requires before it begins, its clock, and whose turn it is.
+
+Its time limit counts from the first case that can be judged.
+"""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What is monitored: how a call's arguments become those of its contract."""
+"""What is monitored: a call as a case of its contract, and what it breaks."""
 
 import inspect
 import json

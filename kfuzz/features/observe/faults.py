@@ -1,4 +1,4 @@
-"""What launches of a sanitized program do that they should not, and how it is shown."""
+"""Running a program with its launches followed, and the faults of these."""
 
 import atexit
 import linecache

@@ -18,7 +18,7 @@ from kfuzz.cli.streams import ExitCode, code_of_search, print_report
 from kfuzz.core.errors import UsageError
 from kfuzz.core.event import Exited
 from kfuzz.features.observe.faults import ending, run_program
-from kfuzz.report.tables import require_writable
+from kfuzz.report.files import require_writable
 from kfuzz.store.files import read_source
 from kfuzz.targets.load import project_root
 
@@ -191,7 +191,7 @@ def sanitize(
     """
     from kfuzz.features.observe import faults as found
     from kfuzz.features.observe import watching
-    from kfuzz.report.tables import ReportFiles
+    from kfuzz.report.files import ReportFiles
 
     given = list(words or ())
     if not module and not given:
