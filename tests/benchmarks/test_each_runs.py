@@ -29,6 +29,7 @@ RUNS = {
     "throughput": "--device cpu --operators softmax --seconds 1",
     "to_first_falsification": "--seconds 5 --cases 20 --seeds 1 --tools kfuzz "
     "--faults relu_native_over_read",
+    "workers": "1 2 --seconds 4",
 }
 
 # What some of them need besides.
