@@ -23,7 +23,10 @@ from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[2]
-BINDINGS: Final = ("liger.py", "fla_core.py", "gems.py", "conch_kernels.py")
+BINDINGS: Final = (
+    "liger.py", "fla_core.py", "gems.py", "conch_kernels.py", "unsloth_kernels.py",
+    "flashinfer_triton.py",
+)  # fmt: skip
 # A run keeps its time to within 5 % or 10 s; start and end come on top.
 GRACE_SECONDS: Final = 240.0
 HEADS: Final = ("kernel", "start-up, s", "cases", "structures", "findings")
