@@ -413,6 +413,7 @@ def _minimise(
         failing=shown.failing,
         exact=signature.kind not in VALUE_KINDS,
         few=shown.takes_children,
+        settled=operator.settled,
         scalars={
             name: dict.fromkeys((p.default, *p.domain))
             for name, p in operator.inputs.items()

@@ -43,6 +43,8 @@ class Outcome(StrEnum):
 
 
 OutcomeOf = Callable[[Case], Outcome]
+# Sizes of the case by name, those that follow from the others settled.
+Settled = Callable[[Mapping[str, int], Case], dict[str, int]]
 _FAILING: Final = (Outcome.FAILS, Outcome.OTHERWISE)
 
 
@@ -80,9 +82,10 @@ class Trials:
     """
 
     def __init__(
-        self, case: Case, outcome_of: OutcomeOf, failing: Iterable[Case], until: float
-    ) -> None:
-        self.case = case
+        self, case: Case, outcome_of: OutcomeOf, failing: Iterable[Case], until: float,
+        settled: Settled | None = None,
+    ) -> None:  # fmt: skip
+        self.case, self._settled = case, settled
         self.failing = [case, *failing]
         self.points = [(each, True) for each in self.failing]
         self.few = self.cut = False
@@ -116,11 +119,9 @@ class Trials:
         numbers: that equal rows are taken for one another does not show.
         """
         case, dims = self.case, self.case.dims
-        sizes = {a: n for a, n in changed.items() if a in dims}
+        made, sizes = self._changed(changed)
         if any(n < 1 or not dims[a] for a, n in sizes.items()):
             return Outcome.UNKNOWN
-        scalars = {n: changed.get(n, v) for n, v in case.scalars.items()}
-        made = replace(case, scalars=scalars)
         made = _sized(made, sizes) if sizes else made
         large = made.elements > max(MOST, 2 * case.elements)
         found = Outcome.UNKNOWN if large else self.outcome(made)
@@ -129,6 +130,21 @@ class Trials:
         if found is not Outcome.UNKNOWN:
             self.points.append((made, found is not Outcome.PASSES))
         return found
+
+    def numbers_at(self, changed: Mapping[str, int]) -> dict[str, int]:
+        """Return the numbers of a case with others, and what follows from them."""
+        made, sizes = self._changed(changed)
+        return numbers_of(made) | sizes
+
+    def _changed(self, changed: Mapping[str, int]) -> tuple[Case, dict[str, int]]:
+        case, dims = self.case, self.case.dims
+        scalars = {n: changed.get(n, v) for n, v in case.scalars.items()}
+        made = replace(case, scalars=scalars)
+        sizes = {a: n for a, n in changed.items() if a in dims}
+        if self._settled:
+            follows = self._settled(dims | sizes, made)
+            sizes |= {a: n for a, n in follows.items() if n != dims[a]}
+        return made, sizes
 
 
 def numbers_of(case: Case) -> dict[str, int]:
@@ -147,6 +163,7 @@ def explain(
     scalars: Mapping[str, Collection[Scalar]] | None = None,
     exact: bool = False,
     few: bool = False,
+    settled: Settled | None = None,
 ) -> Explanation:
     """Return what the failure needs.
 
@@ -159,8 +176,9 @@ def explain(
         scalars: the values that scalars may have.
         exact: whether no rounding decides if it fails.
         few: whether runs take so long that no condition is sought.
+        settled: gives sizes, with those of them that follow from the rest.
     """
-    trials = Trials(case, outcome_of, failing, deadline)
+    trials = Trials(case, outcome_of, failing, deadline, settled)
     trials.few = few
     values = scalars or {}
     within = [c for c in trials.failing if c.elements <= 2 * MOST]
@@ -504,7 +522,10 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
     """
     own = numbers_of(trials.case)
     names = {a: _name(trials.case, a) for a in own}
-    tiles = [{a: m * k} for a in trials.case.dims for k in _DIVISORS for m in (1, 3)]
+    dims = trials.case.dims
+    tiles = [{a: m * k} for a in dims for k in _DIVISORS for m in (1, 3)]
+    # What holds between three sizes of 1 may hold of no others.
+    tiles += [{a: n * k for a, n in dims.items()} for k in (2, 3)]
     pairs = [
         {a: n, b: m}
         for a, b in combinations(own, 2)
@@ -518,7 +539,8 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
         if not found:
             return ""
         foretold = [
-            [_holds(each, own | change) for each in found] for change in changes
+            [_holds(each, numbers) for each in found]
+            for numbers in map(trials.numbers_at, changes)
         ]
         apart = [i for i, holds in enumerate(foretold) if len({*holds}) > 1]
         wanted = [i for i, holds in enumerate(foretold) if holds[0] is (tests % 2 == 0)]
@@ -529,7 +551,7 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
         about = {name for atom in found[0] for name in atom[2::2] if name in own}
         at = min(
             apart or wanted,
-            key=lambda i: (not about <= {*changes[i]}, tells([*changes[i].values()])),
+            key=lambda i: (len(about - {*changes[i]}), tells([*changes[i].values()])),
         )
         change = changes.pop(at)
         known = trials.at(change) is not Outcome.UNKNOWN

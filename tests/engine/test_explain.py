@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.dtypes import number_to_bits, pack_bits
 from kfuzz.core.finding import Explanation
 from kfuzz.core.recipe import Case, TensorSpec
@@ -121,6 +122,25 @@ def test_a_relation_between_sizes_is_found(
     case = Case({"x": pinned([1.0] * math.prod(sizes.values()), **sizes)})
     told = explained(case, of_sizes(fails))
     assert told.lines[0].startswith(f"fails where {words}: passes at x ["), told.lines
+
+
+def test_a_size_that_another_follows_from_is_varied_with_it() -> None:
+    """D alone is no shape of the operator's: E is its half. E = S holds of others."""
+    x, table = pinned([1.0] * 2, B=1, S=1, D=2), pinned([1.0], S=1, E=1)
+    case = Case({"x": x, "table": table})
+    related = ShapeClass.parse("E == D // 2 and D % 2 == 0", where="")
+
+    def kernel(case: Case) -> Outcome:
+        if not related.accepts(case.dims):
+            return Outcome.UNKNOWN
+        wrong = case.dims["S"] == 1 == case.dims["E"]
+        return Outcome.FAILS if wrong else Outcome.PASSES
+
+    told = explained(
+        case, kernel, exact=True,
+        settled=lambda sizes, case: related.settled(sizes, case.scalars),
+    )  # fmt: skip
+    assert told.lines[0].startswith("fails where E <= S and S < 2: "), told.lines
 
 
 @pytest.mark.parametrize(

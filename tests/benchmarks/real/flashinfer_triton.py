@@ -25,7 +25,10 @@ def _module(name: str) -> Any:
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("flashinfer is not on the path")
     base = found.submodule_search_locations[0]
-    for package, folder in (("flashinfer", base), ("flashinfer.triton", f"{base}/triton")):
+    for package, folder in (
+        ("flashinfer", base),
+        ("flashinfer.triton", f"{base}/triton"),
+    ):
         if package not in sys.modules:
             sys.modules[package] = types.ModuleType(package)
             sys.modules[package].__path__ = [folder]
