@@ -25,13 +25,11 @@ def _module(name: str) -> Any:
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("flashinfer is not on the path")
     base = found.submodule_search_locations[0]
-    for package, folder in (
-        ("flashinfer", base),
-        ("flashinfer.triton", f"{base}/triton"),
-    ):
+    for package in ("flashinfer", "flashinfer.triton"):
         if package not in sys.modules:
             sys.modules[package] = types.ModuleType(package)
-            sys.modules[package].__path__ = [folder]
+            below = package.split(".")[1:]
+            sys.modules[package].__path__ = ["/".join((base, *below))]
     if "flashinfer.utils" not in sys.modules:
         utils = types.ModuleType("flashinfer.utils")
         utils.get_compute_capability = lambda device: (9, 0)  # type: ignore[attr-defined]
