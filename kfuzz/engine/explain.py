@@ -82,13 +82,13 @@ class Trials:
     """
 
     def __init__(
-        self, case: Case, outcome_of: OutcomeOf, failing: Iterable[Case], until: float,
-        settled: Settled | None = None,
-    ) -> None:  # fmt: skip
-        self.case, self._settled = case, settled
+        self, case: Case, outcome_of: OutcomeOf, failing: Iterable[Case], until: float
+    ) -> None:
+        self.case = case
         self.failing = [case, *failing]
         self.points = [(each, True) for each in self.failing]
         self.few = self.cut = False
+        self.settled: Settled = lambda numbers, _: dict(numbers)
         self._outcome_of = outcome_of
         self._until = until
         self._known: dict[str, Outcome] = {}
@@ -118,11 +118,13 @@ class Trials:
         It has to pass with the values of the minimum repeated, and with ordinary
         numbers: that equal rows are taken for one another does not show.
         """
-        case, dims = self.case, self.case.dims
-        made, sizes = self._changed(changed)
-        if any(n < 1 or not dims[a] for a, n in sizes.items()):
+        case, dims, numbers = self.case, self.case.dims, self.numbers_at(changed)
+        sizes = {a: numbers[a] for a, n in dims.items() if numbers[a] != n}
+        free = changed.items() <= numbers.items()
+        if not free or any(n < 1 or not dims[a] for a, n in sizes.items()):
             return Outcome.UNKNOWN
-        made = _sized(made, sizes) if sizes else made
+        scalars = {n: changed.get(n, v) for n, v in case.scalars.items()}
+        made = replace(_sized(case, sizes) if sizes else case, scalars=scalars)
         large = made.elements > max(MOST, 2 * case.elements)
         found = Outcome.UNKNOWN if large else self.outcome(made)
         if found is Outcome.PASSES:
@@ -132,19 +134,8 @@ class Trials:
         return found
 
     def numbers_at(self, changed: Mapping[str, int]) -> dict[str, int]:
-        """Return the numbers of a case with others, and what follows from them."""
-        made, sizes = self._changed(changed)
-        return numbers_of(made) | sizes
-
-    def _changed(self, changed: Mapping[str, int]) -> tuple[Case, dict[str, int]]:
-        case, dims = self.case, self.case.dims
-        scalars = {n: changed.get(n, v) for n, v in case.scalars.items()}
-        made = replace(case, scalars=scalars)
-        sizes = {a: n for a, n in changed.items() if a in dims}
-        if self._settled:
-            follows = self._settled(dims | sizes, made)
-            sizes |= {a: n for a, n in follows.items() if n != dims[a]}
-        return made, sizes
+        """Return the numbers with others, and what follows from them."""
+        return self.settled({**numbers_of(self.case), **changed}, self.case)
 
 
 def numbers_of(case: Case) -> dict[str, int]:
@@ -163,7 +154,7 @@ def explain(
     scalars: Mapping[str, Collection[Scalar]] | None = None,
     exact: bool = False,
     few: bool = False,
-    settled: Settled | None = None,
+    settled: Settled = lambda numbers, _: dict(numbers),
 ) -> Explanation:
     """Return what the failure needs.
 
@@ -178,8 +169,8 @@ def explain(
         few: whether runs take so long that no condition is sought.
         settled: gives sizes, with those of them that follow from the rest.
     """
-    trials = Trials(case, outcome_of, failing, deadline, settled)
-    trials.few = few
+    trials = Trials(case, outcome_of, failing, deadline)
+    trials.few, trials.settled = few, settled
     values = scalars or {}
     within = [c for c in trials.failing if c.elements <= 2 * MOST]
     large = max(within or [case], key=lambda c: c.elements)
@@ -403,7 +394,7 @@ POOL: Final = 600
 RIVALS: Final = 12
 _SINGLE: Final = 5
 # Which numbers tell most of a condition: the least, even ones, the greatest.
-_TELLING: Final[tuple[Callable[[list[int]], int], ...]] = (
+_TELLING: Final[tuple[Callable[[Collection[int]], int], ...]] = (
     sum, lambda numbers: -math.prod(n & -n for n in numbers),
     lambda numbers: -math.prod(numbers),
 )  # fmt: skip
@@ -521,11 +512,9 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
         near: other numbers worth a try, by name.
     """
     own = numbers_of(trials.case)
-    names = {a: _name(trials.case, a) for a in own}
-    dims = trials.case.dims
-    tiles = [{a: m * k} for a in dims for k in _DIVISORS for m in (1, 3)]
+    tiles = [{a: m * k} for a in trials.case.dims for k in _DIVISORS for m in (1, 3)]
     # What holds between three sizes of 1 may hold of no others.
-    tiles += [{a: n * k for a, n in dims.items()} for k in (2, 3)]
+    tiles += [{a: n * k for a, n in trials.case.dims.items()} for k in (2, 3)]
     pairs = [
         {a: n, b: m}
         for a, b in combinations(own, 2)
@@ -533,15 +522,13 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
     ]
     pairs.sort(key=lambda change: sum(change.values()))
     changes = [*pairs[:POOL], *({a: n} for a in own for n in near[a]), *tiles]
+    points = [p for p in map(trials.numbers_at, changes) if p != own]
     runs = tests = 0
     while runs < RUNS and not trials.cut:
-        found = _fitting(trials, own, names)
+        found = _fitting(trials)
         if not found:
             return ""
-        foretold = [
-            [_holds(each, numbers) for each in found]
-            for numbers in map(trials.numbers_at, changes)
-        ]
+        foretold = [[_holds(each, point) for each in found] for point in points]
         apart = [i for i, holds in enumerate(foretold) if len({*holds}) > 1]
         wanted = [i for i, holds in enumerate(foretold) if holds[0] is (tests % 2 == 0)]
         if not apart and (tests >= TESTS * len(found[0]) or not wanted):
@@ -549,12 +536,9 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
             return "" if alike else _words(found[0])
         tells = _TELLING[tests // 2 % len(_TELLING)]
         about = {name for atom in found[0] for name in atom[2::2] if name in own}
-        at = min(
-            apart or wanted,
-            key=lambda i: (len(about - {*changes[i]}), tells([*changes[i].values()])),
-        )
-        change = changes.pop(at)
-        known = trials.at(change) is not Outcome.UNKNOWN
+        same = [sum(p[a] == own[a] for a in about) for p in points]
+        at = min(apart or wanted, key=lambda i: (same[i], tells(points[i].values())))
+        known = trials.at(points.pop(at)) is not Outcome.UNKNOWN
         runs += known
         tests += known and not apart
     return ""
@@ -567,17 +551,16 @@ def _holds(condition: Sequence[_Atom], point: _Point) -> bool:
     )
 
 
-def _fitting(
-    trials: Trials, own: _Point, names: Mapping[str, str]
-) -> list[tuple[_Atom, ...]]:
+def _fitting(trials: Trials) -> list[tuple[_Atom, ...]]:
     """Return conditions that hold wherever it fails and nowhere else, simple first."""
+    own = numbers_of(trials.case)
     points = [(numbers_of(c), fails) for c, fails in trials.points]
     points = [(p, fails) for p, fails in points if own.keys() <= p.keys()]
     failing = [p for p, fails in points if fails]
     passing = [p for p, fails in points if not fails]
     atoms = [
         a
-        for a in _atoms(own, failing, passing, names)
+        for a in _atoms(trials.case, failing, passing)
         if all(_holds((a,), p) for p in failing)
     ]
     left = {a[1]: {i for i, p in enumerate(passing) if _holds((a,), p)} for a in atoms}
@@ -590,12 +573,11 @@ def _fitting(
 
 
 def _atoms(
-    own: _Point,
-    failing: Sequence[_Point],
-    passed: Sequence[_Point],
-    names: Mapping[str, str],
+    case: Case, failing: Sequence[_Point], passed: Sequence[_Point]
 ) -> Iterator[_Atom]:
     """Yield what may hold of the numbers, with how far it is from simple."""
+    own = numbers_of(case)
+    names = {a: _name(case, a) for a in own}
     for a, n in own.items():
         low, high = (end(p[a] for p in failing) for end in (min, max))
         passing = {p[a] for p in passed}

@@ -138,7 +138,7 @@ def test_a_size_that_another_follows_from_is_varied_with_it() -> None:
 
     told = explained(
         case, kernel, exact=True,
-        settled=lambda sizes, case: related.settled(sizes, case.scalars),
+        settled=lambda sizes, case: related.settled(sizes, {}),
     )  # fmt: skip
     assert told.lines[0].startswith("fails where E <= S and S < 2: "), told.lines
 

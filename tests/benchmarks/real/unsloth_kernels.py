@@ -35,8 +35,9 @@ class _Absent(types.ModuleType):
 
 def _stand_in(name: str, **members: Any) -> None:
     if name not in sys.modules:
-        sys.modules[name] = _Absent(name)
-        sys.modules[name].__dict__.update(members)
+        made = types.ModuleType(name) if "__path__" in members else _Absent(name)
+        made.__dict__.update(members)
+        sys.modules[name] = made
 
 
 def _prepare() -> None:
