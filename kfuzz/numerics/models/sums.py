@@ -601,17 +601,17 @@ def rms_scaled(
     low, high = ends.amin(0), ends.amax(0)
     size = torch.maximum(held.low.abs(), held.high.abs())
     gain = root.high * g.abs()
-    most = size * gain
     relative: float | Tensor = 4 * a.unit
     # Products x r, r g and x g that underflow, factors that are flushed.
     lost = 2 * a.eta * (1 + g.abs() + gain + root.high + size * (1 + root.high))
     if stored:
-        # A power of two moves the rounded product as it is.
+        # A power of two moves the rounded product as it is, but into subnormal numbers.
         exact = (g.abs().frexp().mantissa == 0.5) & (problem.declaration.store == "rne")
-        relative = relative + problem.output.unit * ~exact
+        again = torch.minimum(low.abs(), high.abs()) < problem.output.min_normal
+        relative = relative + problem.output.unit * (again | ~exact)
         least = problem.output.min_normal if a.flush else problem.output.min_subnormal
         lost = lost + least * g.abs()
-    error = (relative * most + lost) * SECOND_ORDER
+    error = (relative * size * gain + lost) * SECOND_ORDER
     low, high = low - error, high + error
 
     has_nan = x.isnan().any(-1, keepdim=True)
@@ -631,9 +631,8 @@ def rms_scaled(
     if a.coarse:
         top = a.held.max_finite
         biggest = size.amax(-1, keepdim=True)
-        ambiguous = ambiguous | (2 * biggest * biggest > top)
+        ambiguous = ambiguous | (2 * biggest * biggest > top) | (2 * gain > top)
         ambiguous = ambiguous | (root.high > top) | (2 * size * g.abs() > top)
-        ambiguous = ambiguous | (2 * gain > top)
     # An infinite weight meets a product that may have vanished.
     vanishing = (size * root.low < 2 * a.eta) | (size < 2 * a.eta)
     ambiguous = ambiguous | (torch.isinf(weight) & vanishing)
