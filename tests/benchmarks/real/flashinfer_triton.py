@@ -228,7 +228,7 @@ def flashinfer_positions(
     return batch, position
 
 
-kfuzz.kernel(chunk_cumsum, name="flashinfer_chunk_cumsum")(
+kfuzz.kernel(chunk_cumsum, offsets="int32", name="flashinfer_chunk_cumsum")(
     lambda dt, a, bias: chunks.chunk_cumsum_fwd(
         dt, a, 64, dt_bias=bias, dt_softplus=True
     )
