@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from itertools import combinations, permutations, product
+from itertools import combinations, cycle, islice, permutations, product
 from operator import eq, gt, le, lt, ne
 from typing import Any, Final
 
@@ -382,6 +382,7 @@ RUNS: Final = 80
 TESTS: Final = 8
 # Changes that are thought of, conditions that are held apart.
 POOL: Final = 600
+TRIPLES: Final = 200
 RIVALS: Final = 12
 _SINGLE: Final = 5
 # Which numbers tell most of a condition: the least, even ones, the greatest.
@@ -512,6 +513,13 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
     ]
     pairs.sort(key=lambda change: sum(change.values()))
     changes = [*pairs[:POOL], *({a: n} for a in own for n in near[a]), *tiles]
+    # What k of n rows do may take all three to refute.
+    chance = np.random.default_rng(0)
+    triples = [t for t in combinations(own, 3) if all(near[a] for a in t)]
+    changes += [
+        {a: int(chance.choice(near[a])) for a in chosen}
+        for chosen in islice(cycle(triples), TRIPLES)
+    ]
     runs = tests = 0
     while runs < RUNS and not trials.cut:
         found = _fitting(trials, own, names)

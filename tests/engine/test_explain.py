@@ -141,6 +141,20 @@ def test_what_no_condition_fits_gets_none(
     assert line.startswith("passes at x [")
 
 
+def test_what_three_numbers_at_once_refute_is_no_condition() -> None:
+    """A race from two results on, M rows of k each: it takes k <= N to see it."""
+    case = Case({"x": pinned([1.0] * 2, M=2, N=1)}, {"k": 1})
+
+    def kernel(case: Case) -> Outcome:
+        n = numbers_of(case)
+        if n["k"] > n["N"]:
+            return Outcome.UNKNOWN
+        return Outcome.FAILS if n["M"] * n["k"] > 1 else Outcome.PASSES
+
+    told = explained(case, kernel, scalars={"k": (0, 1, 2, 8)})
+    assert not any(line.startswith("fails where") for line in told.lines), told.lines
+
+
 def test_scalars_are_varied_alone_and_with_one_another() -> None:
     case = Case({"x": pinned([1.0], N=1)}, {"padding": 1, "dilation": 2, "mode": "a"})
     kernel = of_sizes(lambda n: n["padding"] > 0 and n["dilation"] > 1)
