@@ -478,7 +478,14 @@ def threshold(trials: Trials) -> tuple[str, str] | None:
             and all(trials.at({axis: size}) is Outcome.FAILS for size in more)
         ):
             start = f"{axis} = {n:,}"
-            if least < n:
+            beside = (
+                () if trials.few else [b for b in case.dims.items() if b[0] != axis]
+            )
+            if least < n or any(
+                trials.at({axis: n - 1, b: 2 * m}) is Outcome.FAILS for b, m in beside
+            ):
+                if case.largest > n:
+                    continue
                 start = f"{n:,} elements"
             elif axis == f"d{axis[1:]}" and axis in case.lead.axes:
                 inner = axis == case.lead.axes[-1]

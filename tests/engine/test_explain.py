@@ -184,6 +184,10 @@ def test_one_size_of_which_smaller_ones_fail_is_no_threshold() -> None:
 def test_a_number_of_elements_may_decide_whatever_their_dimensions() -> None:
     case = Case({"x": pinned([1.0] * 200, M=1, N=200)})
     kernel = of_sizes(lambda n: n["M"] * n["N"] >= 200)
+    told = explained(case, kernel)  # as where none that failed has a shorter row
+    assert told.lines[0] == "fails from 200 elements on, passes at 199"
+    in_rows = of_sizes(lambda n: n["N"] >= 200)
+    assert "from N = 200 on" in explained(case, in_rows).lines[0]
     first = Case({"x": pinned([1.0] * 240, M=4, N=60)})
     told = explained(case, kernel, failing=[first])
     assert told.lines[0] == "fails from 200 elements on, passes at 199"
