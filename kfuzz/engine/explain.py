@@ -48,6 +48,8 @@ _FAILING: Final = (Outcome.FAILS, Outcome.OTHERWISE)
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
 ORDINARY: Final = 16.0
+# What makes ordinary numbers small, their squares too, in float16 as well.
+SMALL: Final = 2.0**-12
 
 CLASS_OF: Final = {
     "float64": Feature.FLOAT64,
@@ -174,12 +176,14 @@ def explain(
         features, lines, said[Outcome.FAILS] = found_of
     aspects = [a for a in _aspects(case, dtypes, values) if a[2](case)]
     fates: list[Outcome] = []
-    for _, _, has, without in aspects:
+    for feature, _, has, without in aspects:
         made = without(case)
         fates.append(Outcome.UNKNOWN if made is None else trials.outcome(made))
         if made is not None and fates[-1] is Outcome.PASSES:
             # Ordinary numbers, or a larger case, may fail without it all the same.
             trials.run_ordinary(made)
+            if not feature:  # what eps hides shows beside small numbers
+                trials.outcome(_map_values(lambda n: n * SMALL, made) or case)
             other = without(large) if has(large) else None
             trials.outcome(other or case)
     needed: dict[object, list[str]] = {}

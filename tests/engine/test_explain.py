@@ -158,6 +158,19 @@ def test_scalars_are_varied_alone_and_with_one_another() -> None:
     assert "with dilation = 3, with mode = b" in told.lines[-1]
 
 
+def test_an_eps_that_shows_beside_small_numbers_is_no_cause() -> None:
+    """One that is added to the root: of 1 only a great eps shows."""
+    case = Case({"x": pinned([1.0], N=1)}, {"eps": 1e-3})
+
+    def kernel(case: Case) -> Outcome:
+        x, eps = float(numbers(case.lead).min()), case.scalars["eps"]
+        wrong = x / math.sqrt(x * x + eps) - x / (x + eps) if x > 0 else 0.0
+        return Outcome.FAILS if abs(wrong) > 1e-6 else Outcome.PASSES
+
+    told = explained(case, kernel, scalars={"eps": (1e-3, 1e-6)})
+    assert not any(line.startswith("passes") for line in told.lines), told.lines
+
+
 def test_no_cause_is_named_that_a_case_refutes() -> None:
     """The minimum passes without its zero; that as found had none."""
     case = Case({"x": pinned([0.0], N=1)})
