@@ -21,6 +21,7 @@ from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import Outcome, explain, is_tiled, offset_lines
 from kfuzz.engine.reduce import Spent, kept, reduce_case
+from kfuzz.engine.scripts import WAYS
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import (
     ENDS_CHILD,
@@ -266,7 +267,7 @@ def _confirmed(
     signature, large = finding.signature, finding.case.large or not finding.case.pinned
     slow = runner.predicted > SLOW_SECONDS and not large
     if slow and not is_by_chance(signature) and not is_beside_page(finding):
-        shown = _Shown(runner, signature, stopped)
+        shown = _Shown(runner, signature, stopped, _takes_way(finding))
         small, _ = _reduced(shown, finding.case, time.monotonic() + seconds)
         smaller = save(replace(finding, case=small))
         first = confirm(runner, small, signature)
@@ -373,7 +374,7 @@ def _minimise(
     signature = finding.signature
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    shown = _Shown(runner, signature, stopped)
+    shown = _Shown(runner, signature, stopped, _takes_way(finding))
     shown.failing.append(finding.case)
     minimum, reduction = _reduced(shown, finding.case, deadline)
     is_reduced = minimum != finding.case or finding.reduction is not None
@@ -481,12 +482,14 @@ class _Shown:
         runner: of its kernel.
         signature: with the symptom.
         stopped: whether a signal asks to stop.
+        deep: whether the base probe alone does not show it, whatever its kind.
         failing: cases that show it, but for larger ones.
     """
 
     runner: Runner
     signature: Signature
     stopped: Callable[[], bool]
+    deep: bool
     failing: list[Case] = field(default_factory=list)
 
     def outcome(self, case: Case) -> Outcome:
@@ -524,7 +527,8 @@ class _Shown:
 
     @property
     def _depth(self) -> Depth:
-        return Depth.SEARCH if self.signature.kind in LATER else Depth.BASE
+        later = self.deep or self.signature.kind in LATER
+        return Depth.SEARCH if later else Depth.BASE
 
     def _outcome_of(self, case: Case, report: CaseReport) -> Outcome:
         if report.error or report.unsupported or report.refusal:
@@ -535,6 +539,12 @@ class _Shown:
         if report.failure is None:
             return Outcome.PASSES
         return Outcome.FAILS if report.shows(self.signature) else Outcome.OTHERWISE
+
+
+def _takes_way(finding: Finding) -> bool:
+    """Whether gradients are right but where autograd is asked in another way."""
+    failure = finding.failure
+    return failure.contract == "K-GRD-01" and failure.detail in WAYS
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:

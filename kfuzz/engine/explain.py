@@ -50,6 +50,8 @@ _FAILING: Final = (Outcome.FAILS, Outcome.OTHERWISE)
 ORDINARY: Final = 16.0
 # What makes ordinary numbers small, their squares too, in float16 as well.
 SMALL: Final = 2.0**-12
+# Times the elements: what chance leaves out of few it does not of so many.
+MANY: Final = 32
 
 CLASS_OF: Final = {
     "float64": Feature.FLOAT64,
@@ -182,8 +184,11 @@ def explain(
         if made is not None and fates[-1] is Outcome.PASSES:
             # Ordinary numbers, or a larger case, may fail without it all the same.
             trials.run_ordinary(made)
-            if not feature:  # what eps hides shows beside small numbers
+            if not feature:  # eps shows beside small numbers, a seed in many
                 trials.outcome(_map_values(lambda n: n * SMALL, made) or case)
+                if MANY * made.elements <= MOST:
+                    grown = {a: MANY * made.dims[a] for a in made.lead.axes[-1:]}
+                    trials.run_ordinary(_sized(made, grown))
             other = without(large) if has(large) else None
             trials.outcome(other or case)
     needed: dict[object, list[str]] = {}

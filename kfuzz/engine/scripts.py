@@ -40,7 +40,7 @@ MAX_WATCHED: Final = 1 << 24
 
 _UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
 # Details of K-GRD-01: how gradients are asked for.
-_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
+WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 # What a kernel should have returned in place of one tensor.
 _COUNT: Final = re.compile(r"expected (\d+) tensors?$")
 _ORDERS: Final = {
@@ -169,7 +169,7 @@ def _poison(finding: Finding) -> str:
 def _asked(finding: Finding) -> str:
     """Return what asks for gradients in the way that shows the failure, if one does."""
     failure = finding.failure
-    if failure.contract != "K-GRD-01" or failure.detail not in _WAYS:
+    if failure.contract != "K-GRD-01" or failure.detail not in WAYS:
         return ""
     return f".function.asked({failure.detail!r}, {failure.output[1:]!r})"
 

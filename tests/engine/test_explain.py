@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kfuzz.core.dtypes import number_to_bits, pack_bits
@@ -169,6 +170,22 @@ def test_an_eps_that_shows_beside_small_numbers_is_no_cause() -> None:
 
     told = explained(case, kernel, scalars={"eps": (1e-3, 1e-6)})
     assert not any(line.startswith("passes") for line in told.lines), told.lines
+
+
+def test_a_seed_that_spares_few_elements_is_no_cause() -> None:
+    """Dropout that does not scale: of three elements another seed drops the one."""
+    case = Case({"x": pinned([0.0, 0.0, 1.0], N=3)}, {"p": 0.5, "seed": 2})
+
+    def kernel(case: Case) -> Outcome:
+        x = numbers(case.lead)
+        kept = np.random.default_rng(case.scalars["seed"]).random(x.size) < 0.3
+        wrong = case.scalars["p"] > 0 and bool((x * kept).any())
+        return Outcome.FAILS if wrong else Outcome.PASSES
+
+    values = {"p": (0.0, 0.5), "seed": (0, 1, 3, 4, 5)}
+    told = explained(case, kernel, scalars=values)
+    assert "passes with p = 0.0" in told.lines
+    assert not any("passes with seed" in line for line in told.lines), told.lines
 
 
 def test_no_cause_is_named_that_a_case_refutes() -> None:
