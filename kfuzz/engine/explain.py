@@ -113,6 +113,18 @@ class Trials:
         found = map(self.outcome, others)
         return next((outcome for outcome in found if outcome in _FAILING), None)
 
+    def run_others(self, case: Case) -> None:
+        """Run a case with ordinary numbers, with small ones, and with more of them.
+
+        Of an eps little else shows, and what chance leaves out shows in many.
+        """
+        self.run_ordinary(case)
+        for made in () if self.few else with_ordinary_numbers(case):
+            self.outcome(_map_values(lambda n: n * SMALL, made) or self.case)
+        if case.scalars != self.case.scalars and MANY * case.elements <= MOST:
+            more = {a: MANY * case.dims[a] for a in case.lead.axes[-1:]}
+            self.run_ordinary(_sized(case, more))
+
     def at(self, changed: Mapping[str, int]) -> Outcome:
         """Return what it does with other sizes or integer scalars.
 
@@ -178,17 +190,12 @@ def explain(
         features, lines, said[Outcome.FAILS] = found_of
     aspects = [a for a in _aspects(case, dtypes, values) if a[2](case)]
     fates: list[Outcome] = []
-    for feature, _, has, without in aspects:
+    for _, _, has, without in aspects:
         made = without(case)
         fates.append(Outcome.UNKNOWN if made is None else trials.outcome(made))
         if made is not None and fates[-1] is Outcome.PASSES:
-            # Ordinary numbers, or a larger case, may fail without it all the same.
-            trials.run_ordinary(made)
-            if not feature:  # eps shows beside small numbers, a seed in many
-                trials.outcome(_map_values(lambda n: n * SMALL, made) or case)
-                if MANY * made.elements <= MOST:
-                    grown = {a: MANY * made.dims[a] for a in made.lead.axes[-1:]}
-                    trials.run_ordinary(_sized(made, grown))
+            # Other numbers, or a larger case, may fail without it all the same.
+            trials.run_others(made)
             other = without(large) if has(large) else None
             trials.outcome(other or case)
     needed: dict[object, list[str]] = {}

@@ -170,6 +170,10 @@ def test_an_eps_that_shows_beside_small_numbers_is_no_cause() -> None:
 
     told = explained(case, kernel, scalars={"eps": (1e-3, 1e-6)})
     assert not any(line.startswith("passes") for line in told.lines), told.lines
+    # As found it is subnormal; in its place comes 0, for which nothing shows.
+    case = Case({"x": pinned([2.0**-130], N=1)}, {"eps": 1e-3})
+    told = explained(case, kernel)
+    assert Feature.SUBNORMAL not in told.features
 
 
 def test_a_seed_that_spares_few_elements_is_no_cause() -> None:
