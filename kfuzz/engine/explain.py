@@ -540,7 +540,7 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
     chance = np.random.default_rng(0)
     triples = [t for t in combinations(own, 3) if all(near[a] for a in t)]
     changes += [
-        {a: int(chance.choice(near[a])) for a in chosen}
+        {a: int(chance.choice([*near[a]])) for a in chosen}
         for chosen in islice(cycle(triples), TRIPLES)
     ]
     runs = tests = 0
