@@ -21,7 +21,6 @@ from kfuzz.core.recipe import NOWHERE, Case
 from kfuzz.core.verdict import VALUE_KINDS, CaseReport, Failure, Kind, Signature, State
 from kfuzz.engine.explain import Outcome, explain, is_tiled, offset_lines
 from kfuzz.engine.reduce import Spent, kept, reduce_case
-from kfuzz.engine.scripts import WAYS
 from kfuzz.engine.workers.jobs import Stopped
 from kfuzz.engine.workers.runner import (
     ENDS_CHILD,
@@ -86,6 +85,9 @@ def recorded(
     )
     return enter(finding, State.WITNESSED, f"recorded as it was found; {right}")
 
+
+# Details of K-GRD-01: how gradients are asked for.
+_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 
 # The life of a finding within a run: confirm, reduce, confirm, explain.
 
@@ -267,7 +269,7 @@ def _confirmed(
     signature, large = finding.signature, finding.case.large or not finding.case.pinned
     slow = runner.predicted > SLOW_SECONDS and not large
     if slow and not is_by_chance(signature) and not is_beside_page(finding):
-        shown = _Shown(runner, signature, stopped, _takes_way(finding))
+        shown = _Shown(runner, signature, stopped, takes_way(finding.failure))
         small, _ = _reduced(shown, finding.case, time.monotonic() + seconds)
         smaller = save(replace(finding, case=small))
         first = confirm(runner, small, signature)
@@ -374,7 +376,7 @@ def _minimise(
     signature = finding.signature
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    shown = _Shown(runner, signature, stopped, _takes_way(finding))
+    shown = _Shown(runner, signature, stopped, takes_way(finding.failure))
     shown.failing.append(finding.case)
     minimum, reduction = _reduced(shown, finding.case, deadline)
     is_reduced = minimum != finding.case or finding.reduction is not None
@@ -541,10 +543,9 @@ class _Shown:
         return Outcome.FAILS if report.shows(self.signature) else Outcome.OTHERWISE
 
 
-def _takes_way(finding: Finding) -> bool:
-    """Whether gradients are right but where autograd is asked in another way."""
-    failure = finding.failure
-    return failure.contract == "K-GRD-01" and failure.detail in WAYS
+def takes_way(failure: Failure) -> bool:
+    """Whether gradients are wrong only where autograd is asked in another way."""
+    return failure.contract == "K-GRD-01" and failure.detail in _WAYS
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:
