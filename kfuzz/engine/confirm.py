@@ -86,6 +86,9 @@ def recorded(
     return enter(finding, State.WITNESSED, f"recorded as it was found; {right}")
 
 
+# Details of K-GRD-01: how gradients are asked for.
+_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
+
 # The life of a finding within a run: confirm, reduce, confirm, explain.
 
 # A contract that is confirmed by `reproduces` means runs in fresh children.
@@ -266,7 +269,7 @@ def _confirmed(
     signature, large = finding.signature, finding.case.large or not finding.case.pinned
     slow = runner.predicted > SLOW_SECONDS and not large
     if slow and not is_by_chance(signature) and not is_beside_page(finding):
-        shown = _Shown(runner, signature, stopped)
+        shown = _Shown(runner, signature, stopped, takes_way(finding.failure))
         small, _ = _reduced(shown, finding.case, time.monotonic() + seconds)
         smaller = save(replace(finding, case=small))
         first = confirm(runner, small, signature)
@@ -373,7 +376,7 @@ def _minimise(
     signature = finding.signature
     if signature.kind is not Kind.HANG:
         runner.prepare(CONFIRMATIONS + 1)  # and one that tells the classes apart
-    shown = _Shown(runner, signature, stopped)
+    shown = _Shown(runner, signature, stopped, takes_way(finding.failure))
     shown.failing.append(finding.case)
     minimum, reduction = _reduced(shown, finding.case, deadline)
     is_reduced = minimum != finding.case or finding.reduction is not None
@@ -482,12 +485,14 @@ class _Shown:
         runner: of its kernel.
         signature: with the symptom.
         stopped: whether a signal asks to stop.
+        deep: whether the base probe alone does not show it, whatever its kind.
         failing: cases that show it, but for larger ones.
     """
 
     runner: Runner
     signature: Signature
     stopped: Callable[[], bool]
+    deep: bool
     failing: list[Case] = field(default_factory=list)
 
     def outcome(self, case: Case) -> Outcome:
@@ -525,7 +530,8 @@ class _Shown:
 
     @property
     def _depth(self) -> Depth:
-        return Depth.SEARCH if self.signature.kind in LATER else Depth.BASE
+        later = self.deep or self.signature.kind in LATER
+        return Depth.SEARCH if later else Depth.BASE
 
     def _outcome_of(self, case: Case, report: CaseReport) -> Outcome:
         if report.error or report.unsupported or report.refusal:
@@ -536,6 +542,11 @@ class _Shown:
         if report.failure is None:
             return Outcome.PASSES
         return Outcome.FAILS if report.shows(self.signature) else Outcome.OTHERWISE
+
+
+def takes_way(failure: Failure) -> bool:
+    """Whether gradients are wrong only where autograd is asked in another way."""
+    return failure.contract == "K-GRD-01" and failure.detail in _WAYS
 
 
 def _is_flush(runner: Runner, case: Case) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from itertools import combinations, permutations, product
+from itertools import combinations, cycle, islice, permutations, product
 from operator import eq, gt, le, lt, ne
 from typing import Any, Final
 
@@ -50,6 +50,10 @@ _FAILING: Final = (Outcome.FAILS, Outcome.OTHERWISE)
 
 # Magnitudes up to here are ordinary; above, or below its inverse, they may matter.
 ORDINARY: Final = 16.0
+# What makes ordinary numbers small, their squares too, in float16 as well.
+SMALL: Final = 2.0**-12
+# Times the elements: what chance leaves out of few it does not of so many.
+MANY: Final = 32
 
 CLASS_OF: Final = {
     "float64": Feature.FLOAT64,
@@ -111,6 +115,18 @@ class Trials:
         others = (c for c in every if c != self.case)
         found = map(self.outcome, others)
         return next((outcome for outcome in found if outcome in _FAILING), None)
+
+    def run_others(self, case: Case) -> None:
+        """Run a case with ordinary numbers, with small ones, and with more of them.
+
+        Of an eps little else shows, and what chance leaves out shows in many.
+        """
+        self.run_ordinary(case)
+        for made in () if self.few else with_ordinary_numbers(case):
+            self.outcome(_map_values(lambda n: n * SMALL, made) or self.case)
+        if case.scalars != self.case.scalars and MANY * case.elements <= MOST:
+            more = {a: MANY * case.dims[a] for a in case.lead.axes[-1:]}
+            self.run_ordinary(_sized(case, more))
 
     def at(self, changed: Mapping[str, int]) -> Outcome:
         """Return what it does with other sizes or integer scalars.
@@ -187,8 +203,8 @@ def explain(
         made = without(case)
         fates.append(Outcome.UNKNOWN if made is None else trials.outcome(made))
         if made is not None and fates[-1] is Outcome.PASSES:
-            # Ordinary numbers, or a larger case, may fail without it all the same.
-            trials.run_ordinary(made)
+            # Other numbers, or a larger case, may fail without it all the same.
+            trials.run_others(made)
             other = without(large) if has(large) else None
             trials.outcome(other or case)
     needed: dict[object, list[str]] = {}
@@ -391,6 +407,7 @@ RUNS: Final = 80
 TESTS: Final = 8
 # Changes that are thought of, conditions that are held apart.
 POOL: Final = 600
+TRIPLES: Final = 200
 RIVALS: Final = 12
 _SINGLE: Final = 5
 # Which numbers tell most of a condition: the least, even ones, the greatest.
@@ -486,7 +503,14 @@ def threshold(trials: Trials) -> tuple[str, str] | None:
             and all(trials.at({axis: size}) is Outcome.FAILS for size in more)
         ):
             start = f"{axis} = {n:,}"
-            if least < n:
+            beside = (
+                () if trials.few else [b for b in case.dims.items() if b[0] != axis]
+            )
+            if least < n or any(
+                trials.at({axis: n - 1, b: 2 * m}) is Outcome.FAILS for b, m in beside
+            ):
+                if case.largest > n:
+                    continue
                 start = f"{n:,} elements"
             elif axis == f"d{axis[1:]}" and axis in case.lead.axes:
                 inner = axis == case.lead.axes[-1]
@@ -522,6 +546,13 @@ def _condition(trials: Trials, near: Mapping[str, Collection[int]]) -> str:
     ]
     pairs.sort(key=lambda change: sum(change.values()))
     changes = [*pairs[:POOL], *({a: n} for a in own for n in near[a]), *tiles]
+    # What k of n rows do may take all three to refute.
+    chance = np.random.default_rng(0)
+    triples = [t for t in combinations(own, 3) if all(near[a] for a in t)]
+    changes += [
+        {a: int(chance.choice([*near[a]])) for a in chosen}
+        for chosen in islice(cycle(triples), TRIPLES)
+    ]
     points = [p for p in map(trials.numbers_at, changes) if p != own]
     runs = tests = 0
     while runs < RUNS and not trials.cut:

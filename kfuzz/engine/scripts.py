@@ -22,6 +22,7 @@ from kfuzz.core.errors import DecodeError, KfuzzError
 from kfuzz.core.finding import ATEN, Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import VALUE_KINDS, Kind, path_of
+from kfuzz.engine.confirm import takes_way
 from kfuzz.execution.device.backends import named
 from kfuzz.store.files import read_source
 from kfuzz.targets.load import resolve_one
@@ -39,8 +40,6 @@ GUARD: Final = 2048
 MAX_WATCHED: Final = 1 << 24
 
 _UNSEEN: Final = {k: text for c in ATTRIBUTION for k, text in c.unseen.items()}
-# Details of K-GRD-01: how gradients are asked for.
-_WAYS: Final = ("alone", "twice", "later", "again", "overwritten")
 # What a kernel should have returned in place of one tensor.
 _COUNT: Final = re.compile(r"expected (\d+) tensors?$")
 _ORDERS: Final = {
@@ -169,7 +168,7 @@ def _poison(finding: Finding) -> str:
 def _asked(finding: Finding) -> str:
     """Return what asks for gradients in the way that shows the failure, if one does."""
     failure = finding.failure
-    if failure.contract != "K-GRD-01" or failure.detail not in _WAYS:
+    if not takes_way(failure):
         return ""
     return f".function.asked({failure.detail!r}, {failure.output[1:]!r})"
 

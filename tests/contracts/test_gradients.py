@@ -41,6 +41,7 @@ from kfuzz.numerics.compare import compare
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.strategies.parameters import IndexParameter
 from tests.helpers.budgets import SIZE_BUDGETS
+from tests.helpers.in_process import InProcess, taken_to_minimum
 from tests.helpers.judged_cases import pinned as spec
 from tests.helpers.kernel_draws import drawn
 
@@ -258,6 +259,18 @@ def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -
     scalars = {n: -1 for n in made.arguments.scalars}
     assert attributed(judged(made, tensors, **scalars)) == f"K-GRD-01 {detail}"
     assert judged(made, tensors, Depth.BASE, **scalars).failure is None
+
+
+def test_what_another_way_shows_is_taken_to_a_minimum_in_that_way() -> None:
+    """By the base probe all passes, and the finding seems to need all that it has."""
+    made = BACKWARD["gradient_softmax_shared.backward"].load()
+    values = spec([[1.0, 2.0, -3.0], [0.5, -1.0, 2.5]], "d0 d1")
+    case = Case({"x": values, "grad_y": values}, {"dim": -1})
+    runner = InProcess(made)
+    finding = taken_to_minimum(runner, case, runner.judge(case, Depth.FULL))
+    assert finding.case.lead.shape == (3,)  # two turned give the same softmax
+    assert finding.explanation is not None
+    assert not [s for s in finding.explanation.lines if "negative numbers" in s]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kfuzz.core.declaration import ShapeClass
@@ -161,6 +162,14 @@ def test_what_no_condition_fits_gets_none(
     assert line.startswith("passes at x [")
 
 
+def test_what_three_numbers_at_once_refute_is_no_condition() -> None:
+    """A race from two results on, of M rows that give k of their N each."""
+    case = Case({"x": pinned([1.0] * 2, M=2, N=1)}, {"k": 1})
+    kernel = of_sizes(lambda n: n["M"] * min(n["k"], n["N"]) > 1)
+    told = explained(case, kernel, scalars={"k": (0, 1, 2, 8)})
+    assert not any(line.startswith("fails where") for line in told.lines), told.lines
+
+
 def test_scalars_are_varied_alone_and_with_one_another() -> None:
     case = Case({"x": pinned([1.0], N=1)}, {"padding": 1, "dilation": 2, "mode": "a"})
     kernel = of_sizes(lambda n: n["padding"] > 0 and n["dilation"] > 1)
@@ -168,6 +177,40 @@ def test_scalars_are_varied_alone_and_with_one_another() -> None:
     told = explained(case, kernel, scalars=values)
     assert "fails where padding > 0 and dilation > 1: " in told.lines[0]
     assert "with dilation = 3, with mode = b" in told.lines[-1]
+
+
+def test_an_eps_that_shows_beside_small_numbers_is_no_cause() -> None:
+    """One that is added to the root: of 1 only a great eps shows."""
+    case = Case({"x": pinned([1.0], N=1)}, {"eps": 1e-3})
+
+    def kernel(case: Case) -> Outcome:
+        x, eps = float(numbers(case.lead).min()), case.scalars["eps"]
+        right = x / math.sqrt(x * x + eps)
+        wrong = abs(right - x / (abs(x) + eps)) > 1e-6 * abs(right)
+        return Outcome.FAILS if wrong else Outcome.PASSES
+
+    told = explained(case, kernel, scalars={"eps": (1e-3, 1e-6)})
+    assert not any(line.startswith("passes") for line in told.lines), told.lines
+    # As found it is subnormal; in its place comes 0, for which nothing shows.
+    case = Case({"x": pinned([2.0**-130], N=1)}, {"eps": 2.0**-40})
+    told = explained(case, kernel)
+    assert Feature.SUBNORMAL not in told.features
+
+
+def test_a_seed_that_spares_few_elements_is_no_cause() -> None:
+    """Dropout that does not scale: of three elements another seed drops the one."""
+    case = Case({"x": pinned([0.0, 0.0, 1.0], N=3)}, {"p": 0.5, "seed": 2})
+
+    def kernel(case: Case) -> Outcome:
+        x = numbers(case.lead)
+        kept = np.random.default_rng(case.scalars["seed"]).random(x.size) < 0.3
+        wrong = case.scalars["p"] > 0 and bool((x * kept).any())
+        return Outcome.FAILS if wrong else Outcome.PASSES
+
+    values = {"p": (0.0, 0.5), "seed": (0, 1, 3, 4, 5)}
+    told = explained(case, kernel, scalars=values)
+    assert "passes with p = 0.0" in told.lines
+    assert not any("passes with seed" in line for line in told.lines), told.lines
 
 
 def test_no_cause_is_named_that_a_case_refutes() -> None:
@@ -196,6 +239,10 @@ def test_one_size_of_which_smaller_ones_fail_is_no_threshold() -> None:
 def test_a_number_of_elements_may_decide_whatever_their_dimensions() -> None:
     case = Case({"x": pinned([1.0] * 200, M=1, N=200)})
     kernel = of_sizes(lambda n: n["M"] * n["N"] >= 200)
+    told = explained(case, kernel)  # as where none that failed has a shorter row
+    assert told.lines[0] == "fails from 200 elements on, passes at 199"
+    in_rows = of_sizes(lambda n: n["N"] >= 200)
+    assert "from N = 200 on" in explained(case, in_rows).lines[0]
     first = Case({"x": pinned([1.0] * 240, M=4, N=60)})
     told = explained(case, kernel, failing=[first])
     assert told.lines[0] == "fails from 200 elements on, passes at 199"
