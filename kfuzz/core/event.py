@@ -147,6 +147,7 @@ class FindingSaved:
         path: its folder.
         is_new: False if the corpus already held the bucket.
         stage: "found" or "done".
+        merged: id of another finding, which is one with this from now on; "" for none.
     """
 
     kernel: str
@@ -154,6 +155,7 @@ class FindingSaved:
     path: str
     is_new: bool
     stage: str
+    merged: str = ""
 
 
 @dataclass(frozen=True)

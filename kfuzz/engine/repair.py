@@ -216,7 +216,8 @@ def repaired(
         why = "it was interrupted"
     if found.line is not None:
         patches, line = tuple(patch for _, patch in passed), found.line
-        if patches and line.line not in {patch.line for patch in patches}:
+        places = {(patch.file, patch.line) for patch in patches}
+        if patches and (line.file, line.line) not in places:
             line = passed[0][0].line  # a search has refuted what its own change does
         stored = Stored(*kept(corpus, finding, line, patches))
     drafts = tuple(draft for draft, _ in passed)

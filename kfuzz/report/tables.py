@@ -406,10 +406,7 @@ class Gathered:
         # Reported once more, by another run or a corpus, it is as new as it was.
         is_new = event.is_new or (key in self._shown and self._shown[key].is_new)
         self._shown[key] = replace(shown, is_new=is_new)
-        also = event.finding.also
-        for other, held in list(self._shown.items()):
-            if other[0] == key[0] and other != key and held.finding.signature in also:
-                del self._shown[other]  # it is one with this
+        self._shown.pop((event.kernel, event.merged), None)
 
     def _finish(self, event: KernelFinished) -> None:
         self.kernels[event.kernel] = event

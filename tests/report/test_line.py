@@ -11,7 +11,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.event import RunFinished
 from kfuzz.core.finding import Finding, Line, Patch
-from kfuzz.core.verdict import Kind
+from kfuzz.core.verdict import Kind, State
 from kfuzz.report.finding_view import Depth, finding_lines, finding_page, view
 from kfuzz.report.json_report import finding_summary
 from kfuzz.report.kinds import html, junit, markdown, sarif
@@ -144,7 +144,7 @@ def test_two_findings_that_one_change_mends_are_told_as_one() -> None:
     with TerminalReport(out) as report:
         for event in (
             campaign(first)[0], saved(first, "done"), saved(second, "done"),
-            saved(one, "done"), saved(both, "done"),
+            saved(one, "done"), replace(saved(both, "done"), merged=second.id),
             finished(findings=(both,)), RunFinished(1.0, False, 7, "cpu"),
         ):  # fmt: skip
             report.feed(event)
@@ -154,3 +154,19 @@ def test_two_findings_that_one_change_mends_are_told_as_one() -> None:
     assert f"mends another failure: {first.id}, too" in text
     assert text.count("\nFAILED ") == 1
     assert "1 finding in" in text
+
+
+def test_what_another_finding_was_once_merged_with_is_a_finding_of_its_own() -> None:
+    """`also` is kept for good, and other buckets have the same signature."""
+    failing = finding(n=3)
+    signature = replace(failing.signature, contract="C-CMP-03")
+    failure = replace(failing.failure, contract="C-CMP-03")
+    mended = replace(
+        finding(n=4), signature=signature, failure=failure,
+        also=(failing.signature,), state=State.FIXED,
+    )  # fmt: skip
+    for order in ((failing, mended), (mended, failing)):
+        made = Gathered()
+        for found in order:
+            made.feed(saved(found, "done"))
+        assert {s.finding.id for s in made.findings} == {failing.id, mended.id}

@@ -705,7 +705,8 @@ def _with_line(kernel: Any, finding: Finding, line: Line, corpus: Corpus) -> Eve
         path = corpus.replace(second, made)
     kernel.keep(made, path)
     new = made.id not in kernel.stored
-    return FindingSaved(kernel.node_id, made, str(path), new, "done")
+    merged = second.id if same else ""
+    return FindingSaved(kernel.node_id, made, str(path), new, "done", merged)
 
 
 def locate_stored(

@@ -275,9 +275,10 @@ class _Checking:
 
     def write(self) -> None:
         """Leave what was seen; in a fork what it saw itself."""
-        if self._pid == os.getpid() and (self._seen.launches or self._seen.lacking):
-            leave(self._folder, KIND, self._seen)
-            self._written = time.monotonic()
+        with self._lock:
+            if self._pid == os.getpid() and (self._seen.launches or self._seen.lacking):
+                leave(self._folder, KIND, self._seen)
+                self._written = time.monotonic()
 
     def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(run)
@@ -335,7 +336,8 @@ class _Checking:
         file, line = (code.co_filename, code.co_firstlineno) if code else ("", 0)
         name = getattr(model, "__name__", type(model).__name__)
         key = Kernel(file, line, f"torch.compile({name})"), _first_line(error)
-        self._seen.lacking[key] = self._seen.lacking.get(key, 0) + 1
+        with self._lock:
+            self._seen.lacking[key] = self._seen.lacking.get(key, 0) + 1
 
     def _note(
         self, kernel: Kernel, found: Iterable[Access], given: Mapping[str, Any]
