@@ -245,6 +245,14 @@ def test_sums_round_in_a_tree() -> None:
     same(found[:64], expected.flatten())
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16])
+def test_integer_sums_wrap(dtype: torch.dtype) -> None:
+    x = torch.randint(0, 100, (4, 1024), dtype=torch.int32).to(dtype)
+    made = torch.empty(4, dtype=dtype)
+    kernels.sum_all[(4,)](x, made, N=1024, T=getattr(tl, str(dtype)[6:]))
+    assert torch.equal(made, x.sum(1).to(dtype))
+
+
 def test_maxima_of_rows_see_negative_values_and_skip_nan() -> None:
     x = -torch.rand(64, 32, generator=torch.Generator().manual_seed(3)).to(BF16) - 1
     found = run(kernels.argmax_rows, x.flatten(), x.flatten(), torch.int32)[:64]

@@ -222,9 +222,10 @@ def _registering(real: Callable[..., Any]) -> Callable[..., Any]:
         if dispatch_key == "CUDA":
             of_gpus.add(operator)
             dispatch_key = "CPU"
+            named["allow_override"] = True  # the host's own may be there
         elif dispatch_key == "CPU" and operator in of_gpus:
             return None
-        with warnings.catch_warnings():  # the host's own may be there
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return real(library, name, function, dispatch_key, **named)
 
@@ -290,6 +291,7 @@ def compile_to_triton(failed: Callable[[Any, Exception], None]) -> None:
 def _compiling_triton() -> Iterator[None]:
     from torch._functorch import config as functorch
     from torch._inductor import config
+    from torch._inductor.graph import GraphLowering
     from torch._inductor.runtime import triton_helpers
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     from triton.runtime.driver import driver
@@ -307,6 +309,8 @@ def _compiling_triton() -> Iterator[None]:
         patches.set(driver, "_active", _driver())
         patches.set(triton_helpers, "set_driver_to_cpu", lambda: None)
         patches.set(CachingAutotuner, "precompile", lambda *_, **__: None)
+        # Scalars of the host are passed as numbers; here these are the GPU's tensors.
+        patches.set(GraphLowering, "is_unspec_arg", lambda *_: False)
         patches.set(InterpretedFunction, "run", disable(InterpretedFunction.run))
         yield
 

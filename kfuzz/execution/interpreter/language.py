@@ -284,6 +284,25 @@ _REPLACED: Final = (
 )  # fmt: skip
 _MOST: Final = {False: 1 << 31, True: 1 << 63}
 _ABSENT: Final = object()
+# What compilers take; the interpreter's own list lacks the last two.
+_PRECISIONS: Final = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+def _reduced(ir: Any) -> Callable[..., Any]:
+    """Return the atomics of tensor descriptors, which Triton's interpreter lacks."""
+
+    def reduce(builder: Any, kind: Any, desc: Any, value: Any, indices: Any) -> Any:
+        pointers, mask = desc.materialize_pointers(indices)
+        name, dtype = kind.name, value.dtype.scalar
+        if name == "ADD" and dtype.is_floating():
+            name = "FADD"
+        elif name in ("MIN", "MAX") and dtype.is_int_unsigned():
+            name = f"U{name}"
+        order = ir.MEM_SEMANTIC.RELAXED, ir.MEM_SYNC_SCOPE.GPU
+        operation = getattr(ir.ATOMIC_OP, name)
+        return builder.create_atomic_rmw(operation, pointers, value, mask, *order)
+
+    return reduce
 
 
 def install(module: Any, current: Current, patches: Patches) -> None:
@@ -297,9 +316,16 @@ def install(module: Any, current: Current, patches: Patches) -> None:
     """
     names = _Names(module, current)
     options = module.interpreter_builder.options
-    if not options.debug:  # what checks sums for overflow is computed for nothing
-        kept = replace(options, sanitize_overflow=False)
-        patches.set(module.interpreter_builder, "options", kept)
+    kept = replace(
+        options,
+        # What checks sums for overflow is computed for nothing.
+        sanitize_overflow=options.debug and options.sanitize_overflow,
+        allowed_dot_input_precisions=_PRECISIONS,
+    )
+    patches.set(module.interpreter_builder, "options", kept)
+    builder = module.InterpreterBuilder
+    if not hasattr(builder, "create_descriptor_reduce"):
+        patches.set(builder, "create_descriptor_reduce", _reduced(module._ir))
     patches.set(module, "_get_np_dtype", _remembered(module._get_np_dtype))
     patches.set(module, "_patch_attr", names.patch_attr)
     for owner, name, value in list(names.replaced()):

@@ -333,14 +333,14 @@ def tree_reductions_install(
 
     def total(self: Any, value: Any) -> Any:
         name = checked(value.handle.data, "sum")
-        if value.handle.data.dtype == np.bool_:  # a number of one bit
-            bits = np.bitwise_xor.reduce(
-                value.handle.data, axis=self.axis, keepdims=self.keep_dims
-            )
+        data = value.handle.data
+        if data.dtype.kind in "biu":  # modulo the type's range; a bool is of one bit
+            add = np.bitwise_xor if data.dtype == np.bool_ else np.add
+            bits = add.reduce(data, self.axis, data.dtype, keepdims=self.keep_dims)
             return self.to_tensor(bits, value.dtype)
         if not name:
             return original_sum(self, value)
-        data = widen(value.handle.data)
+        data = widen(data)
         axis, kept = self.axis, [1] * data.ndim
         if axis is None:
             data = data.reshape(-1)

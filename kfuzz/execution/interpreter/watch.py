@@ -16,7 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from importlib import import_module
@@ -28,7 +28,6 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from kfuzz.core.errors import chain, message_of
 from kfuzz.core.verdict import Access
@@ -134,10 +133,11 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
         # What runs now asks of tensors where they are, not where they say.
         with torch._C.DisableTorchFunction():
-            plain = all(type(t) is Tensor for t in tensors_in([arguments, named]))
-            # The copies that it makes are no operators of the kernel's: no mode of
-            # torch's, which costs more than they do, has anything to see there.
-            with _no_dispatch() if plain else nullcontext():
+            # The host's own are used as they are: a copy would be of all of a sparse
+            # one, and Triton's keeps what it has copied in a cycle of references.
+            given = tensors_in([arguments, named])
+            here: Any = arguments, named
+            if is_copied := any(t.device.type != "cpu" for t in given):
                 here = executor._init_args_hst(arguments, named)
             _current.given = [*here[0], *here[1].values()]
             for hook in executor.pre_run_hooks:
@@ -156,10 +156,7 @@ def _launched(module: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 scope.restore()
                 _current.given = []
-            there = [t.data_ptr() for t in tensors_in([arguments, named])]
-            # On the CPU the tensors are their own host copies: each storage would be
-            # copied to itself, all of a sparse one and what nothing has written too.
-            if there != [t.data_ptr() for t in tensors_in([*here])]:
+            if is_copied:
                 executor._restore_args_dev(arguments, here[0], named, here[1])
 
     return launch
@@ -300,8 +297,6 @@ class Launches:
         if self.check is not None:
             self.check.program(place)
 
-
-_no_dispatch: Final = torch._C._DisableTorchDispatch
 
 _current = Launches()
 _installed = False
