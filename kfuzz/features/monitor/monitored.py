@@ -5,7 +5,7 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,13 +23,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.compiled import is_compiling, traced
-from kfuzz.features.monitor.gate import (
-    Detector,
-    HostGate,
-    Reason,
-    checked_rate,
-    statistics_of,
-)
+from kfuzz.features.monitor.gate import HostGate, Reason, checked_rate
 from kfuzz.features.monitor.references import (
     OperatorSubject,
     ReferenceSubject,
@@ -86,7 +80,7 @@ class Options:
     on_violation: Callable[[Violation], None] | None
     store: Store | None
     keep: Keep
-    detectors: tuple[Detector, ...]
+    detectors: tuple[Callable[[Sequence[Tensor]], bool], ...]
     results: Callable[[Any], Any] | None
     autocast: bool
 
@@ -210,10 +204,10 @@ class Monitor:
         """Whether a detector flags a call's tensors on the CPU; never raises."""
         flagged = False
         with self.guarding("a detector raised"):
-            given = [x for x in values if isinstance(x, Tensor) and can_copy(x)]
-            found = tuple(statistics_of(x) for x in given if not x.is_cuda)
+            tensors = (x for x in values if isinstance(x, Tensor) and can_copy(x))
+            given = [x.detach() for x in tensors if x.is_cpu]
             # Each sees every call.
-            flagged = any([each.flags(found) for each in self.options.detectors])
+            flagged = any([each(given) for each in self.options.detectors])
         if flagged:
             self.count("outliers")
         return flagged
