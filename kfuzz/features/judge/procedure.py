@@ -539,16 +539,6 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
-        phases = self._judged.candidate.sandbox.phases
-        before = phases.begin("confirm")
-        try:
-            yield from self._confirmed(kernel, case, report)
-        finally:
-            phases.begin(before)
-
-    def _confirmed(
-        self, kernel: KernelSearch, case: Case, report: CaseReport
-    ) -> Iterator[Event]:
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         outputs = self._reference.outputs
@@ -772,7 +762,6 @@ class Judging:
             self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
-        self._judged.candidate.sandbox.phases.begin("search")
         self._judged.candidate.kernel.perturbations = Perturbations(config.seed)
         self._containment = loaded.judged.candidate.sandbox.containment
         # Its time counts from the start, unless getting ready has left little of it.
@@ -889,7 +878,6 @@ class Judging:
             on_finite=self._on_finite,
             is_built=self._is_built,
             no_line=self._no_line,
-            phases=candidate.sandbox.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
                 and _was_cut_off(judged)

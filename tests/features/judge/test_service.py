@@ -57,7 +57,6 @@ def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> No
     assert wrong.finding["state"] == "confirmed"
     assert wrong.finding["inputs"] == {"x": "float32[4, 2048]"}, "it is reduced"
     assert wrong.finding["got"] == 0.0
-    assert {"reference", "build", "search", "confirm"} <= wrong.phases.keys()
     assert json.loads(json.dumps(wrong.document))["verdict"] == "violates"
     right = judge.judge(PAIRS / "softmax" / "honest.py", task=task)
     assert (right.verdict, right.reward) == (Ruling.CONFORMS, 1.0)

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -90,32 +89,6 @@ from kfuzz.features.judge.sandbox.wire import (
     stand_in,
 )
 from kfuzz.numerics.run import Raised
-
-# Where the seconds of a judgement go.
-
-
-class Phases:
-    """Seconds by phase."""
-
-    def __init__(self, phase: str) -> None:
-        """Begin the first phase."""
-        self._phase = phase
-        self._since = time.monotonic()
-        self._spent: defaultdict[str, float] = defaultdict(float)
-
-    def begin(self, phase: str) -> str:
-        """End the phase and begin another; return the name of the one that ended."""
-        now, before = time.monotonic(), self._phase
-        self._spent[before] += now - self._since
-        self._phase, self._since = phase, now
-        return before
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds so far, by phase."""
-        self.begin(self._phase)
-        return {name: round(spent, 3) for name, spent in self._spent.items()}
-
 
 MESSAGE_BYTES: Final = 1 << 20
 """Longest message that foreign code may send: a description, never data."""
@@ -502,7 +475,6 @@ class Sandbox(Closing):
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
-        phases: where the seconds go.
     """
 
     def __init__(
@@ -524,7 +496,6 @@ class Sandbox(Closing):
         self.limits = limits or Limits()
         self.used = self._forked = 0
         self.cut_off = 0
-        self.phases = Phases("build")
         self.until: Callable[[], float] = lambda: math.inf
         self._ending: list[threading.Thread] = []
         self._measures = measures or Measures()
@@ -671,8 +642,6 @@ class Sandbox(Closing):
     def enter(self, entry: Entry) -> None:
         """Have the next call made in a child that builds another entry."""
         self.fresh()
-        if self._entry is None:
-            self.phases = Phases("build")
         self._entry = entry
         for kept in [k for k in self._spares if k.asked]:
             self._spares.remove(kept)

@@ -159,9 +159,6 @@ class Score:
             "explanation", lines, where one was asked for, and "line" then, where one
             is known: "file", "line", "certain", "evidence"; "path" where it is kept.
             None where nothing is reported.
-        phases: seconds by phase: to open and audit the "reference" where it was not
-            open, to "build" the candidate, to "search", to "confirm". Empty where
-            nothing came back.
     """
 
     verdict: Ruling
@@ -171,7 +168,6 @@ class Score:
     cases: int = 0
     seed: int = 0
     finding: Mapping[str, Any] | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -354,10 +350,8 @@ class Judge(Closing):
         began = time.monotonic()
         try:
             worker.open(task.reference, self._build_time + GRACE_SECONDS)
-            opened = time.monotonic() - began
             most = self._build_time + 2 * self._max_time + GRACE_SECONDS
             told = worker.ask(asked, most)
-            told["phases"] = {"reference": round(opened, 3), **told["phases"]}
         except ChildTimeout as late:
             opening = worker.opened != task.reference
             what = "opening the reference" if opening else "the judgement"
@@ -385,7 +379,6 @@ class Judge(Closing):
             told.get("cases", 0),
             seed,
             told.get("finding"),
-            told.get("phases", {}),
         )
 
     async def judge_async(
