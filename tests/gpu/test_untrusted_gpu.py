@@ -63,7 +63,7 @@ def test_an_honest_kernel_answers_however_it_is_contained(
 ) -> None:
     with sandbox(zygote, "honest", measures=measures) as box:
         assert_honest(box)
-        for measure in box.containment.measures:  # for whoever runs this with -s
+        for measure in box.containment.values():  # for whoever runs this with -s
             sys.stdout.write(f"{measure.held} {measure.name}: {measure.text}\n")
         again = box.call([x() * 2])
         assert again.returned is not None, again

@@ -64,7 +64,7 @@ from kfuzz.features.judge.outcome import (
     finite_of,
     is_finite,
 )
-from kfuzz.features.judge.sandbox.contain import Containment, Limits
+from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus, attach
@@ -698,7 +698,6 @@ class Judging:
         self._opened = opened or partial(Candidate, zygote=self._zygote)
         self._problem, self._hidden = problem, hidden
         self._judged: Judged | None = None
-        self._containment = Containment(())
         self._finished: KernelFinished | None = None
         self._elapsed = 0.0
         self._interrupted = False
@@ -763,7 +762,6 @@ class Judging:
             return
         self._judged = loaded.judged
         self._judged.candidate.kernel.perturbations = Perturbations(config.seed)
-        self._containment = loaded.judged.candidate.sandbox.containment
         # Its time counts from the start, unless getting ready has left little of it.
         limit, now = config.budget.max_time, time.monotonic()
         started = now if limit is None else max(self._start, now - (1 - _LEAST) * limit)
@@ -853,6 +851,7 @@ class Judging:
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
         candidate = judged.candidate if judged else None
+        measures = candidate.sandbox.containment if candidate else {}
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -871,7 +870,7 @@ class Judging:
             refusals=finished.refusals if finished else (),
             notes=finished.notes if finished else (),
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
-            containment=self._containment.measures,
+            containment=tuple(measures.values()),
             launched=tuple(candidate.kernel.words["kernels"]) if candidate else (),
             operators=tuple(candidate.kernel.words["operators"]) if candidate else (),
             weights=candidate.weights if candidate else "",

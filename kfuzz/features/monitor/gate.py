@@ -40,16 +40,10 @@ class HostGate:
 
     Attributes:
         active: whether calls are counted and looked at.
-        count: returns the number of the current call, from 1 on.
         due: number of the next call that is looked at by chance.
         last: the signature of a recent call.
         seen: all signatures so far.
     """
-
-    __slots__ = (
-        "_chance", "_extra", "_lock", "_rate", "_signatures",
-        "active", "count", "due", "last", "seen",
-    )  # fmt: skip
 
     def __init__(self, rate: float, *, signatures: bool, seed: int | None) -> None:
         """Make a gate.
@@ -72,7 +66,7 @@ class HostGate:
         """Forget all calls; no call may be in the gate."""
         self._lock = threading.Lock()
         self._extra = 0
-        self.count: Callable[[], int] = itertools.count(1).__next__
+        self._next: Callable[[], int] = itertools.count(1).__next__
         self.seen: set[tuple[Any, ...]] = set()
         self.last: list[Any] | None = None
         self.due = self._ahead(0)
@@ -87,7 +81,7 @@ class HostGate:
         self._rate = checked_rate(rate)
         with self._lock:
             # Counting takes a number, which is no call.
-            now = self.count()
+            now = self._next()
             self._extra += 1
             self.due = self._ahead(now)
 
@@ -96,7 +90,7 @@ class HostGate:
         """Calls so far."""
         with self._lock:
             self._extra += 1
-            return self.count() - self._extra
+            return self._next() - self._extra
 
     def look(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -105,7 +99,7 @@ class HostGate:
 
         What is not looked at costs what is written here.
         """
-        number = self.count()
+        number = self._next()
         signature = None
         try:
             signature = signature_of(args, kwargs)

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -124,53 +123,39 @@ _MOST_TOLD: Final = 32
 _IDS: Final = itertools.count()
 
 
-class Monitor:
-    """Looks at calls of one function.
+class Monitor(HostGate):
+    """Looks at calls of one function; the gate says at which.
 
     Attributes:
         id: its number in this process.
         name: the function's.
         subject: what its calls are held to.
-        gate: which calls are looked at.
         options: what its author chose.
     """
 
-    def __init__(
-        self, name: str, subject: Subject, gate: HostGate, options: Options
-    ) -> None:
+    def __init__(self, name: str, subject: Subject, options: Options) -> None:
+        super().__init__(options.rate, signatures=options.signatures, seed=options.seed)
         self.id = next(_IDS)
         self.name = name
         self.subject = subject
-        self.gate = gate
         self.options = options
-        self.begin_anew()
 
-    def begin_anew(self) -> None:
-        """Forget all calls."""
-        self._lock = threading.Lock()
+    def clear(self) -> None:
+        """Forget all calls; no call may be in the gate."""
+        super().clear()
         self._numbers: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
-        self.gate.clear()
 
     @property
     def kernel(self) -> Any:
         """The function as a bound kernel, None where kfuzz cannot call it by itself."""
         return self.subject.kernel
 
-    @property
-    def rate(self) -> float:
-        """Share of the calls looked at by chance; may be set at any time."""
-        return self.gate.rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        self.gate.rate = rate
-
     def statistics(self) -> Counts:
         """Return what became of the calls so far."""
         with self._lock:
             numbers = dict(self._numbers)
-        return Counts(self.name, seen=self.gate.calls, **numbers)
+        return Counts(self.name, seen=self.calls, **numbers)
 
     def count(self, name: str, more: int = 1) -> None:
         """Add to a count."""
@@ -409,15 +394,14 @@ class Monitor:
 
 def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
     """Return a function with the monitor's gate before it."""
-    gate = monitor.gate
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return traced(monitor, function, wrapper, args, kwargs)
-        if not gate.active:
+        if not monitor.active:
             return function(*args, **kwargs)
-        number, why = gate.look(args, kwargs)
+        number, why = monitor.look(args, kwargs)
         if why is None and not monitor.options.detectors:
             return function(*args, **kwargs)
         make = functools.partial(function, *args, **kwargs)
@@ -495,9 +479,8 @@ def decorator(options: Options, frame: FrameType) -> Callable[[Any], Any]:
         subject = _subject(function, bound, options, place, name)
         kernel = subject.kernel
         subject.target = home_of(kernel) if kernel else Target("", subject.name)
-        gate = HostGate(options.rate, signatures=options.signatures, seed=options.seed)
-        made = Monitor(subject.name, subject, gate, options)
-        gate.active = runtime.running and importing() is None
+        made = Monitor(subject.name, subject, options)
+        made.active = runtime.running and importing() is None
         if importing() is None:
             runtime.monitors[made.id] = made
         return made

@@ -17,7 +17,7 @@ from kfuzz.features.judge.candidate import FILE, Recording
 from kfuzz.features.judge.kernelbench.reference import Reference
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox.contain import Containment, Limits
+from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
@@ -44,7 +44,7 @@ class Here:
             perturbations=Perturbations(),
         )  # fmt: skip
         self.sandbox = SimpleNamespace(
-            containment=Containment(()), cut_off=0,
+            containment={}, cut_off=0,
             prepare=lambda children: None, fresh=self.renew,
         )  # fmt: skip
         self.renew()

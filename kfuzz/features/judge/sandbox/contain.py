@@ -56,37 +56,8 @@ class Measure:
     text: str
 
 
-# Names of the measures that hold nowhere.
-_ALWAYS_OPEN: Final = frozenset({"reading", "device"})
-
-
-@dataclass(frozen=True)
-class Containment:
-    """What contains a child on this machine.
-
-    Attributes:
-        measures: one for each subject, in a fixed order.
-    """
-
-    measures: tuple[Measure, ...]
-
-    @property
-    def lacking(self) -> tuple[Measure, ...]:
-        """What is not enforced here."""
-        return tuple(m for m in self.measures if not m.held)
-
-    @property
-    def open_here(self) -> tuple[Measure, ...]:
-        """The same, without what is open on every machine."""
-        return tuple(m for m in self.lacking if m.name not in _ALWAYS_OPEN)
-
-    def __getitem__(self, name: str) -> Measure:
-        """Return the measure of a name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        return {measure.name: measure for measure in self.measures}[name]
+Containment = Mapping[str, Measure]
+"""What contains a child on this machine: a measure for each subject, in an order."""
 
 
 # Calls of the Linux kernel that Python has no functions for.
@@ -851,7 +822,7 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
             f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; "
             "calls of the driver, and faults of the device, are not limited"
         ))  # fmt: skip
-    return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
+    return {name: Measure(name, *rest) for name, rest in told.items()}
 
 
 def _mib(size: int) -> str:

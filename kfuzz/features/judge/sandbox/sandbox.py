@@ -472,10 +472,13 @@ class Sandbox(Closing):
     Attributes:
         device: what torch here calls the device of the calls.
         limits: what a child may take.
+        always_open: names of the measures that hold nowhere.
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
     """
+
+    always_open = frozenset({"reading", "device"})
 
     def __init__(
         self,
@@ -805,7 +808,6 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         nesting: how results are to be nested, as `results.nesting` says it.
-        perturbations: draws what surrounds each call; fresh ones by default.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
@@ -815,15 +817,9 @@ class RemoteKernel:
         perturbations: what draws what surrounds each call.
     """
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        *,
-        nesting: str = "",
-        perturbations: Perturbations | None = None,
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, *, nesting: str = "") -> None:
         self.sandbox = sandbox
-        self.perturbations = perturbations or Perturbations()
+        self.perturbations = Perturbations()
         self._nesting = nesting
         self.predicted = 0.0
         self.calls = 0
