@@ -60,10 +60,10 @@ from kfuzz.execution.processes.wire import (
     ZygoteError,
 )
 from kfuzz.features.judge.sandbox.contain import (
+    WAYS,
     Containment,
     Facts,
     Limits,
-    Measures,
     close_to_others,
     describe,
     is_stopped,
@@ -463,7 +463,7 @@ class Sandbox(Closing):
         entry: what to import and build; None to look at the containment alone.
         device: "cpu", "cuda:0" and so on, or "interpret" for Triton's interpreter.
         limits: what a child may take.
-        measures: which ways of containing it are tried.
+        ways: which of containing it are tried, the first given up first.
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
         hidden: files and folders that the code must not read.
@@ -486,7 +486,7 @@ class Sandbox(Closing):
         *,
         device: str,
         limits: Limits | None = None,
-        measures: Measures | None = None,
+        ways: Sequence[str] = WAYS,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
         lingers: bool = False,
@@ -501,7 +501,7 @@ class Sandbox(Closing):
         self.cut_off = 0
         self.until: Callable[[], float] = lambda: math.inf
         self._ending: list[threading.Thread] = []
-        self._measures = measures or Measures()
+        self._ways = tuple(ways)
         self._zygote = zygote
         self._own_zygote = zygote is None
         self._lingers = lingers
@@ -702,16 +702,13 @@ class Sandbox(Closing):
             self.fresh()
             if ahead:  # it may have been ended since, by whoever
                 continue
-            for name in ("namespaces", "landlock"):
-                if getattr(self._measures, name):
-                    self._measures = replace(self._measures, **{name: False})
-                    break
-            else:
+            if not self._ways:
                 raise BackendError(
                     f"no contained child can be started: {wrong}",
                     where=str(self.device),
                     fix="`kfuzz doctor` prints what works here",
                 )
+            self._ways = self._ways[1:]
 
     def _fork(self) -> Kept:
         if self._root is None:
@@ -721,7 +718,7 @@ class Sandbox(Closing):
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
         start = {
-            "measures": asdict(self._measures),
+            "ways": self._ways,
             "cache": str(self._root / "cache"),
             "gpu": self._gpu,
             "inside": named(self._device_name).alone(str(self.device)),
