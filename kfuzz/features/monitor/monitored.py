@@ -185,17 +185,19 @@ class Monitor(HostGate):
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(self, values: Iterable[Any]) -> bool:
-        """Whether a detector flags a call's tensors on the CPU; never raises."""
-        flagged = False
+    def outlying(self, values: Iterable[Any]) -> Reason | None:
+        """Return OUTLIER if a detector flags a call's tensors on the CPU.
+
+        Never raises.
+        """
         with self.guarding("a detector raised"):
             tensors = (x for x in values if isinstance(x, Tensor) and can_copy(x))
             given = [x.detach() for x in tensors if x.is_cpu]
             # Each sees every call.
-            flagged = any([each(given) for each in self.options.detectors])
-        if flagged:
-            self.count("outliers")
-        return flagged
+            if any([each(given) for each in self.options.detectors]):
+                self.count("outliers")
+                return Reason.OUTLIER
+        return None
 
     def sampled(self, make: Made, number: int, why: Reason) -> Any:
         """Make a call that is looked at; what it does and raises is its own."""
@@ -210,12 +212,6 @@ class Monitor(HostGate):
             raise
         self.finish(pending, returned)
         return returned
-
-    def passed(self, make: Made, number: int) -> Any:
-        """Make a call that the gate passed; detectors may flag it."""
-        if self.is_outlier((*make.args, *make.keywords.values())):
-            return self.sampled(make, number, Reason.OUTLIER)
-        return make()
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
@@ -402,12 +398,13 @@ def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any
         if not monitor.active:
             return function(*args, **kwargs)
         number, why = monitor.look(args, kwargs)
-        if why is None and not monitor.options.detectors:
+        if why is None and monitor.options.detectors:
+            why = monitor.outlying((*args, *kwargs.values()))
+        if why is None:
             return function(*args, **kwargs)
-        make = functools.partial(function, *args, **kwargs)
-        if why is not None:
-            return monitor.sampled(make, number, why)
-        return monitor.passed(make, number)
+        return monitor.sampled(
+            functools.partial(function, *args, **kwargs), number, why
+        )
 
     wrapper.monitor = monitor  # type: ignore[attr-defined]
     return wrapper
