@@ -130,11 +130,12 @@ def _containment(device: str) -> Check:
     name, fix = "untrusted code", "run `kfuzz judge` in a container or virtual machine"
     try:
         with needed("sandbox", name)(None, device=device) as sandbox:
-            containment = sandbox.containment
+            measures = sandbox.containment.values()
+            always = sandbox.always_open
     except KfuzzError as error:
         return Check(name, Health.BROKEN, str(error), "`kfuzz judge` needs a child")
-    kept = ", ".join(m.name for m in containment.measures if m.held)
-    open_here = containment.open_here
+    kept = ", ".join(m.name for m in measures if m.held)
+    open_here = [m for m in measures if not m.held and m.name not in always]
     if not open_here:
         return Check(name, Health.OK, f"contained: {kept}")
     texts = "; ".join(f"{m.name}: {m.text}" for m in open_here)

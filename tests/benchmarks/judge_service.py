@@ -56,7 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{name}: {len(took)}, median {statistics.median(took):.2f} s, "
             f"90 % within {took[int(0.9 * (len(took) - 1))]:.2f} s: {told}"
         )
-        _print_phases([score for _, score in group])
         for candidate, score in group:
             caught = score.verdict in (Ruling.VIOLATES, Ruling.CONFORMS_ON_FINITE)
             if caught is not lies and not (lies and score.reward == 0.0):
@@ -67,33 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"on {options.device}"
     )
     return 1 if wrong else 0
-
-
-def _print_phases(scores: Sequence[Score]) -> None:
-    """Print where the seconds go: of all scores, and of what is not told, the rest."""
-    names = dict.fromkeys(name for score in scores for name in score.phases)
-    rest = [
-        s.seconds - sum(v for name, v in s.phases.items() if ":" not in name)
-        for s in scores
-    ]
-    print("  phase             median    mean     max  (s)")
-    for name in sorted(names, key=_place):
-        spent = [s.phases.get(name, 0.0) for s in scores]
-        _, part, of_it = name.partition(": ")
-        _print_row(f"  {of_it}" if part else name, spent)
-    _print_row("rest", rest)
-
-
-def _print_row(name: str, spent: Sequence[float]) -> None:
-    print(
-        f"  {name:<16} {statistics.median(spent):>7.2f} {statistics.mean(spent):>7.2f} "
-        f"{max(spent):>7.2f}"
-    )
-
-
-def _place(name: str) -> tuple[int, str]:
-    phases = ["reference", "build", "search", "confirm"]
-    return phases.index(name.partition(":")[0]), name
 
 
 def _chosen(options: argparse.Namespace) -> list[Candidate]:

@@ -13,7 +13,7 @@ batch, stores the scores as a finding in corpus/, and `kfuzz shrink ID` and
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ import triton.language as tl
 from torch import Tensor, nn
 
 import kfuzz
-from kfuzz.features.monitor import Centroid, NonFinite
 
 
 @triton.jit
@@ -45,12 +44,22 @@ def launched(x: Tensor) -> Tensor:
     return y
 
 
+class Louder:
+    """Flags calls whose greatest score is far above that of the calls before."""
+
+    usual = 0.0
+
+    def __call__(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether a call is to be checked."""
+        top = float(tensors[0].abs().max()) if tensors else 0.0
+        is_louder = 0 < 4 * self.usual < top
+        self.usual = top if not self.usual else 0.99 * self.usual + 0.01 * top
+        return is_louder
+
+
 # One call of a hundred by chance, and what lies far from the calls before.
-detectors = [Centroid(share=0.01), NonFinite()]
-
-
 @kfuzz.monitor(
-    "softmax", rate=0.01, corpus="corpus", detectors=detectors,
+    "softmax", rate=0.01, corpus="corpus", detectors=[Louder()],
     dtypes=("float32",), layouts="contiguous", nonfinite="undefined",
 )  # fmt: skip
 def row_softmax(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes.child import Zygote
-from kfuzz.features.judge.sandbox.contain import Limits, Measures
+from kfuzz.features.judge.sandbox.contain import WAYS, Limits
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.wire import Entry
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -54,16 +54,16 @@ def assert_honest(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "measures",
-    [Measures(), Measures(namespaces=False), Measures(False, False)],
+    "ways",
+    [WAYS, ("landlock",), ()],
     ids=["all", "landlock", "watched"],
 )
 def test_an_honest_kernel_answers_however_it_is_contained(
-    zygote: Zygote, measures: Measures
+    zygote: Zygote, ways: tuple[str, ...]
 ) -> None:
-    with sandbox(zygote, "honest", measures=measures) as box:
+    with sandbox(zygote, "honest", ways=ways) as box:
         assert_honest(box)
-        for measure in box.containment.measures:  # for whoever runs this with -s
+        for measure in box.containment.values():  # for whoever runs this with -s
             sys.stdout.write(f"{measure.held} {measure.name}: {measure.text}\n")
         again = box.call([x() * 2])
         assert again.returned is not None, again

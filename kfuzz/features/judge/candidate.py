@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.binding import Arguments, BoundKernel
-from kfuzz.contracts.oracle import accept, pose
 from kfuzz.core.budget import Depth, SizeBudget
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import End, HarnessError, KfuzzError
@@ -515,15 +514,14 @@ class CandidateEvaluator(Evaluator):
 
     def _is_separable(self, case: Case, row: str, values: Mapping[str, Tensor]) -> bool:
         """Whether the reference gives rows alone what it gives them among others."""
-        reference, kernel = self._reference, self.kernel
+        reference = self._reference
         if row not in reference.shapes.free or case.dims[row] < 4:
             return False
         _, many = _of_rows(case, row, values, 0, 3)
         part, one = _of_rows(case, row, values, 1, 2)
         try:
             made = results(reference(*many.values()))
-            posed = pose(kernel.operator, part, one, kernel.declaration)
-            accepted = accept(kernel.operator, posed)
+            accepted = reference.accepted(part, one, self.kernel.declaration)
         except Exception:
             return False
         if any(not y.dim() or y.shape[0] != 3 for y in made):
@@ -755,10 +753,8 @@ class Judged:
 
     def _bound(self, case: Case) -> Holds:
         """Return what tells whether results of a case lie within their bound."""
-        operator = self.reference.operator
         values = self.evaluator.values(case)
-        posed = pose(operator, case, values, self.kernel.declaration)
-        accepted = accept(operator, posed)
+        accepted = self.reference.accepted(case, values, self.kernel.declaration)
 
         def holds(returned: Any) -> bool:
             return not misses(accepted, results(returned), self.reference)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -167,7 +166,6 @@ class Judgement:
         is_built: whether the candidate could be built.
         cut_off: whether nothing could be decided because a call of the candidate had
             not returned when the time was up.
-        phases: seconds by phase, see `Phases`.
         no_line: why the finding that the verdict rests on has no line, "" where it has
             one, and where there is no finding.
     """
@@ -196,7 +194,6 @@ class Judgement:
     on_finite: Verdict | None = None
     is_built: bool = True
     cut_off: bool = False
-    phases: Mapping[str, float] = field(default_factory=dict)
     no_line: str = ""
 
 

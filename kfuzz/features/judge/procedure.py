@@ -64,7 +64,7 @@ from kfuzz.features.judge.outcome import (
     finite_of,
     is_finite,
 )
-from kfuzz.features.judge.sandbox.contain import Containment, Limits
+from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
 from kfuzz.store.corpus import Corpus, attach
@@ -539,16 +539,6 @@ class Search(Campaign):
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Take a finding to its minimum, from a smaller shape where one shows it."""
-        phases = self._judged.candidate.sandbox.phases
-        before = phases.begin("confirm")
-        try:
-            yield from self._confirmed(kernel, case, report)
-        finally:
-            phases.begin(before)
-
-    def _confirmed(
-        self, kernel: KernelSearch, case: Case, report: CaseReport
-    ) -> Iterator[Event]:
         assert report.failure is not None
         wanted = report.failure.signature(kernel.name)
         outputs = self._reference.outputs
@@ -708,7 +698,6 @@ class Judging:
         self._opened = opened or partial(Candidate, zygote=self._zygote)
         self._problem, self._hidden = problem, hidden
         self._judged: Judged | None = None
-        self._containment = Containment(())
         self._finished: KernelFinished | None = None
         self._elapsed = 0.0
         self._interrupted = False
@@ -772,9 +761,7 @@ class Judging:
             self._is_built = isinstance(error, HarnessError | BackendError)
             return
         self._judged = loaded.judged
-        self._judged.candidate.sandbox.phases.begin("search")
         self._judged.candidate.kernel.perturbations = Perturbations(config.seed)
-        self._containment = loaded.judged.candidate.sandbox.containment
         # Its time counts from the start, unless getting ready has left little of it.
         limit, now = config.budget.max_time, time.monotonic()
         started = now if limit is None else max(self._start, now - (1 - _LEAST) * limit)
@@ -864,6 +851,7 @@ class Judging:
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
         candidate = judged.candidate if judged else None
+        measures = candidate.sandbox.containment if candidate else {}
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -882,14 +870,13 @@ class Judging:
             refusals=finished.refusals if finished else (),
             notes=finished.notes if finished else (),
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
-            containment=self._containment.measures,
+            containment=tuple(measures.values()),
             launched=tuple(candidate.kernel.words["kernels"]) if candidate else (),
             operators=tuple(candidate.kernel.words["operators"]) if candidate else (),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
             no_line=self._no_line,
-            phases=candidate.sandbox.phases.seconds if candidate else {},
             cut_off=(
                 verdict is Verdict.UNDER_SPECIFIED
                 and _was_cut_off(judged)

@@ -13,10 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from kfuzz.features.monitor.gate import Centroid as Centroid
-    from kfuzz.features.monitor.gate import Detector as Detector
-    from kfuzz.features.monitor.gate import NonFinite as NonFinite
-    from kfuzz.features.monitor.gate import Statistics as Statistics
+    from torch import Tensor
+
     from kfuzz.features.monitor.monitored import Contract
     from kfuzz.features.monitor.runtime import Counts
     from kfuzz.features.monitor.subjects import Arguments
@@ -25,19 +23,13 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 
 __all__ = [
-    "Centroid", "Detector", "NonFinite", "Statistics", "Violation", "flush", "monitor",
-    "running", "start", "statistics", "stop",
+    "Violation", "flush", "monitor", "running", "start", "statistics", "stop",
 ]  # fmt: skip
-
-_HOMES = {
-    "Centroid": "gate", "Detector": "gate", "NonFinite": "gate", "Statistics": "gate",
-    "Violation": "subjects",
-}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name == "Violation":
+        return import_module(f"{__name__}.subjects").Violation
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -49,7 +41,7 @@ def monitor(
     on_violation: "Callable[[Violation], None] | None" = None,
     corpus: str | Path | None = None,
     keep: str = "full",
-    detectors: "Sequence[Detector]" = (),
+    detectors: "Sequence[Callable[[Sequence[Tensor]], bool]]" = (),
     arguments: "Arguments | None" = None,
     results: Callable[[Any], Any] | None = None,
     outputs: tuple[str, ...] = ("y",),
@@ -82,7 +74,9 @@ def monitor(
         keep: how much of the data a violation holds: "full"; "summary", the numbers at
             the worst element, the extremes and the scalars; or "statistics", with no
             element and no scalar. Findings need "full".
-        detectors: objects that flag calls by statistics of their arguments.
+        detectors: functions of a call's tensors on the CPU, in order; a call is sampled
+            that one returns True for. They see every call before it is made, in the
+            caller's thread.
         arguments: a function of the function's arguments that returns the contract's,
             by name or in order, where the signatures differ.
         results: a function of the function's result that returns the contract's.

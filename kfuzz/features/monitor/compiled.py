@@ -121,10 +121,10 @@ def _before(token: Tensor, tensors: Sequence[Tensor], *given: Any) -> None:
     if left is not None:  # its call raised
         made.count("raised")
         made.give_up(left)
-    if not made.gate.active:
+    if not made.active:
         return
     args, kwargs = _given(tensors, ints, floats, words)
-    number, why = made.gate.look(args, kwargs)
+    number, why = made.look(args, kwargs)
     if why is None:
         return
     pending = made.begin(args, kwargs, number, why)

@@ -6,20 +6,14 @@ calls until the next one: a call that is not looked at costs a counter and a
 comparison of its signature with the last.
 """
 
-import bisect
 import itertools
 import math
 import random
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final, Protocol
-
-import torch
-from torch import Tensor
+from typing import Any, Final
 
 from kfuzz.core.errors import UsageError
 from kfuzz.features.monitor.seen import PLAIN
@@ -46,16 +40,10 @@ class HostGate:
 
     Attributes:
         active: whether calls are counted and looked at.
-        count: returns the number of the current call, from 1 on.
         due: number of the next call that is looked at by chance.
         last: the signature of a recent call.
         seen: all signatures so far.
     """
-
-    __slots__ = (
-        "_chance", "_extra", "_lock", "_rate", "_signatures",
-        "active", "count", "due", "last", "seen",
-    )  # fmt: skip
 
     def __init__(self, rate: float, *, signatures: bool, seed: int | None) -> None:
         """Make a gate.
@@ -78,7 +66,7 @@ class HostGate:
         """Forget all calls; no call may be in the gate."""
         self._lock = threading.Lock()
         self._extra = 0
-        self.count: Callable[[], int] = itertools.count(1).__next__
+        self._next: Callable[[], int] = itertools.count(1).__next__
         self.seen: set[tuple[Any, ...]] = set()
         self.last: list[Any] | None = None
         self.due = self._ahead(0)
@@ -93,7 +81,7 @@ class HostGate:
         self._rate = checked_rate(rate)
         with self._lock:
             # Counting takes a number, which is no call.
-            now = self.count()
+            now = self._next()
             self._extra += 1
             self.due = self._ahead(now)
 
@@ -102,7 +90,7 @@ class HostGate:
         """Calls so far."""
         with self._lock:
             self._extra += 1
-            return self.count() - self._extra
+            return self._next() - self._extra
 
     def look(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -111,7 +99,7 @@ class HostGate:
 
         What is not looked at costs what is written here.
         """
-        number = self.count()
+        number = self._next()
         signature = None
         try:
             signature = signature_of(args, kwargs)
@@ -181,149 +169,3 @@ def other(value: Any) -> Any:
             return (kind, *value, *signature_of(tuple(value.values()), {}))
         return (kind, *signature_of(tuple(value), {}))
     return (kind, value) if kind in _WORDS else kind
-
-
-# Detectors: what flags a call by statistics of its arguments.
-#
-# A detector looks at few numbers per tensor, of every call on the CPU that was not
-# chosen otherwise, before it is made, in the caller's thread. That costs a pass over
-# the data, and a call that it flags is looked at.
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What detectors see of one tensor.
-
-    Attributes:
-        count: elements.
-        mean: of the finite elements.
-        rms: root of their mean square.
-        greatest: their greatest magnitude.
-        nonfinite: elements that are NaN or infinite.
-    """
-
-    count: int
-    mean: float
-    rms: float
-    greatest: float
-    nonfinite: int
-
-
-def statistics_of(x: Tensor) -> Statistics:
-    """Return the statistics of a tensor on the CPU, of whatever numbers."""
-    if not x.numel():
-        return Statistics(0, 0.0, 0.0, 0.0, 0)
-    with torch.no_grad():
-        wide = x.detach().to(torch.float32 if x.is_floating_point() else torch.float64)
-        finite = torch.isfinite(wide)
-        lost = int(wide.numel() - finite.sum())
-        if lost:
-            wide = torch.where(finite, wide, 0.0)
-        kept = max(wide.numel() - lost, 1)
-        top = float(wide.abs().max())
-        # Scaled, or squares of large numbers overflow.
-        unit = wide / top if top else wide
-        rms = top * math.sqrt(float(unit.square().sum()) / kept)
-        return Statistics(x.numel(), float(wide.sum()) / kept, rms, top, lost)
-
-
-class Detector(Protocol):
-    """What flags calls; an exception is counted and flags nothing."""
-
-    def flags(self, tensors: Sequence[Statistics]) -> bool:
-        """Whether a call is an outlier.
-
-        Args:
-            tensors: of the tensor arguments, in order.
-        """
-
-
-class NonFinite:
-    """Flags calls with NaN or infinities in an argument."""
-
-    def flags(self, tensors: Sequence[Statistics]) -> bool:
-        """Whether an element is not finite."""
-        return any(s.nonfinite for s in tensors)
-
-
-# Distances of which the percentile is taken: of 1 % it is known to a tenth of itself.
-_WINDOW: Final = 4096
-# No call is flagged before as many distances are known as tell the percentile.
-_FEWEST: Final = 2.0
-
-
-class Centroid:
-    """Flags the calls farthest from where calls usually lie.
-
-    Each call is a point: mean, logarithm of the root mean square and of the greatest
-    magnitude of each argument. The centre is an exponential running mean, the scale of
-    each coordinate an exponential running deviation. A call is flagged if its distance
-    exceeds the (1 - share) quantile of the distances of the last calls, which are
-    measured as its own was: before the call moves the centre. Of calls like those
-    before, whatever their distribution, the given share is flagged.
-
-    A change that lasts is flagged until it fills the window; then it is usual.
-    """
-
-    def __init__(self, share: float = 0.01, *, decay: float = 0.99) -> None:
-        """Make a detector.
-
-        Args:
-            share: of ordinary calls that are flagged, above 0 and below 1.
-            decay: what a call leaves of the weight of those before.
-
-        Raises:
-            UsageError: if the share or the decay is none.
-        """
-        if not 0.0 < share < 1.0 or not 0.0 < decay < 1.0:
-            what = "share and decay lie between 0 and 1"
-            raise UsageError(what, where="monitor: a detector or gate")
-        self._share, self._decay = share, decay
-        self._lock = threading.Lock()
-        self._begin_anew(0)
-
-    def _begin_anew(self, coordinates: int) -> None:
-        self._calls = 0
-        self._centre, self._square = [0.0] * coordinates, [0.0] * coordinates
-        self._recent: deque[float] = deque()
-        self._sorted: list[float] = []
-
-    def flags(self, tensors: Sequence[Statistics]) -> bool:
-        """Whether a call lies far out; another number of arguments starts anew."""
-        # Magnitudes of 0 lie far below all others.
-        point = [
-            x for s in tensors for x in (
-                s.mean, math.log(max(s.rms, 1e-45)), math.log(max(s.greatest, 1e-45))
-            )
-        ]  # fmt: skip
-        with self._lock:
-            if len(point) != len(self._centre):
-                self._begin_anew(len(point))
-            distance = self._moved(point)
-            # The first points have no scale to be measured by.
-            if self._calls * (1.0 - self._decay) < 1.0:
-                return False
-            known, flagged = len(self._sorted), False
-            if known * self._share >= _FEWEST:
-                rank = math.ceil((1.0 - self._share) * (known + 1))
-                flagged = distance > self._sorted[min(rank, known) - 1]
-            self._recent.append(distance)
-            bisect.insort(self._sorted, distance)
-            if len(self._recent) > _WINDOW:
-                oldest = self._recent.popleft()
-                del self._sorted[bisect.bisect_left(self._sorted, oldest)]
-            return flagged
-
-    def _moved(self, point: Sequence[float]) -> float:
-        """Return the squared distance of a point, which then moves the centre."""
-        self._calls += 1
-        # The plain mean at first: one early call does not weigh as much as many.
-        weight = max(1.0 - self._decay, 1.0 / self._calls)
-        distance = 0.0
-        for i, x in enumerate(point):
-            away, square = x - self._centre[i], self._square[i]
-            if away:
-                distance += away * away / square if square > 0.0 else math.inf
-            self._centre[i] += weight * away
-            self._square[i] = (1.0 - weight) * (square + weight * away * away)
-        return distance

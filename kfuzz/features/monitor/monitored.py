@@ -3,9 +3,8 @@
 import functools
 import inspect
 import itertools
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,13 +22,7 @@ from kfuzz.core.verdict import Verdict
 from kfuzz.execution.memory.slots import handed_back
 from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.compiled import is_compiling, traced
-from kfuzz.features.monitor.gate import (
-    Detector,
-    HostGate,
-    Reason,
-    checked_rate,
-    statistics_of,
-)
+from kfuzz.features.monitor.gate import HostGate, Reason, checked_rate
 from kfuzz.features.monitor.references import (
     OperatorSubject,
     ReferenceSubject,
@@ -86,7 +79,7 @@ class Options:
     on_violation: Callable[[Violation], None] | None
     store: Store | None
     keep: Keep
-    detectors: tuple[Detector, ...]
+    detectors: tuple[Callable[[Sequence[Tensor]], bool], ...]
     results: Callable[[Any], Any] | None
     autocast: bool
 
@@ -130,53 +123,39 @@ _MOST_TOLD: Final = 32
 _IDS: Final = itertools.count()
 
 
-class Monitor:
-    """Looks at calls of one function.
+class Monitor(HostGate):
+    """Looks at calls of one function; the gate says at which.
 
     Attributes:
         id: its number in this process.
         name: the function's.
         subject: what its calls are held to.
-        gate: which calls are looked at.
         options: what its author chose.
     """
 
-    def __init__(
-        self, name: str, subject: Subject, gate: HostGate, options: Options
-    ) -> None:
+    def __init__(self, name: str, subject: Subject, options: Options) -> None:
+        super().__init__(options.rate, signatures=options.signatures, seed=options.seed)
         self.id = next(_IDS)
         self.name = name
         self.subject = subject
-        self.gate = gate
         self.options = options
-        self.begin_anew()
 
-    def begin_anew(self) -> None:
-        """Forget all calls."""
-        self._lock = threading.Lock()
+    def clear(self) -> None:
+        """Forget all calls; no call may be in the gate."""
+        super().clear()
         self._numbers: Counter[str] = Counter()
         self._told: set[tuple[str, str]] = set()
-        self.gate.clear()
 
     @property
     def kernel(self) -> Any:
         """The function as a bound kernel, None where kfuzz cannot call it by itself."""
         return self.subject.kernel
 
-    @property
-    def rate(self) -> float:
-        """Share of the calls looked at by chance; may be set at any time."""
-        return self.gate.rate
-
-    @rate.setter
-    def rate(self, rate: float) -> None:
-        self.gate.rate = rate
-
     def statistics(self) -> Counts:
         """Return what became of the calls so far."""
         with self._lock:
             numbers = dict(self._numbers)
-        return Counts(self.name, seen=self.gate.calls, **numbers)
+        return Counts(self.name, seen=self.calls, **numbers)
 
     def count(self, name: str, more: int = 1) -> None:
         """Add to a count."""
@@ -206,17 +185,19 @@ class Monitor:
         except Exception as error:
             self.note("errors", what, str(error), error)
 
-    def is_outlier(self, values: Iterable[Any]) -> bool:
-        """Whether a detector flags a call's tensors on the CPU; never raises."""
-        flagged = False
+    def outlying(self, values: Iterable[Any]) -> Reason | None:
+        """Return OUTLIER if a detector flags a call's tensors on the CPU.
+
+        Never raises.
+        """
         with self.guarding("a detector raised"):
-            given = [x for x in values if isinstance(x, Tensor) and can_copy(x)]
-            found = tuple(statistics_of(x) for x in given if not x.is_cuda)
+            tensors = (x for x in values if isinstance(x, Tensor) and can_copy(x))
+            given = [x.detach() for x in tensors if x.is_cpu]
             # Each sees every call.
-            flagged = any([each.flags(found) for each in self.options.detectors])
-        if flagged:
-            self.count("outliers")
-        return flagged
+            if any([each(given) for each in self.options.detectors]):
+                self.count("outliers")
+                return Reason.OUTLIER
+        return None
 
     def sampled(self, make: Made, number: int, why: Reason) -> Any:
         """Make a call that is looked at; what it does and raises is its own."""
@@ -231,12 +212,6 @@ class Monitor:
             raise
         self.finish(pending, returned)
         return returned
-
-    def passed(self, make: Made, number: int) -> Any:
-        """Make a call that the gate passed; detectors may flag it."""
-        if self.is_outlier((*make.args, *make.keywords.values())):
-            return self.sampled(make, number, Reason.OUTLIER)
-        return make()
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], number: int, why: Reason
@@ -415,21 +390,21 @@ class Monitor:
 
 def guarded(function: Callable[..., Any], monitor: Monitor) -> Callable[..., Any]:
     """Return a function with the monitor's gate before it."""
-    gate = monitor.gate
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return traced(monitor, function, wrapper, args, kwargs)
-        if not gate.active:
+        if not monitor.active:
             return function(*args, **kwargs)
-        number, why = gate.look(args, kwargs)
-        if why is None and not monitor.options.detectors:
+        number, why = monitor.look(args, kwargs)
+        if why is None and monitor.options.detectors:
+            why = monitor.outlying((*args, *kwargs.values()))
+        if why is None:
             return function(*args, **kwargs)
-        make = functools.partial(function, *args, **kwargs)
-        if why is not None:
-            return monitor.sampled(make, number, why)
-        return monitor.passed(make, number)
+        return monitor.sampled(
+            functools.partial(function, *args, **kwargs), number, why
+        )
 
     wrapper.monitor = monitor  # type: ignore[attr-defined]
     return wrapper
@@ -501,9 +476,8 @@ def decorator(options: Options, frame: FrameType) -> Callable[[Any], Any]:
         subject = _subject(function, bound, options, place, name)
         kernel = subject.kernel
         subject.target = home_of(kernel) if kernel else Target("", subject.name)
-        gate = HostGate(options.rate, signatures=options.signatures, seed=options.seed)
-        made = Monitor(subject.name, subject, gate, options)
-        gate.active = runtime.running and importing() is None
+        made = Monitor(subject.name, subject, options)
+        made.active = runtime.running and importing() is None
         if importing() is None:
             runtime.monitors[made.id] = made
         return made

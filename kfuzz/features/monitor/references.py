@@ -1,7 +1,6 @@
 """Functions held to an operator's contract."""
 
 import inspect
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +22,11 @@ from kfuzz.core.recipe import Case, Scalar
 from kfuzz.core.verdict import CaseReport, Kind, Verdict
 from kfuzz.features.examining import in_own_types, reference_bounds
 from kfuzz.features.monitor.seen import (
-    LEAF,
     Call,
     Returned,
     Seen,
     TensorCopy,
     can_copy,
-    flattened,
     nest_of,
 )
 from kfuzz.features.monitor.subjects import (
@@ -294,12 +291,6 @@ MAX_RANK: Final = 4
 FLOATS: Final = ("float32", "float16", "bfloat16")
 """Dtypes whose arithmetic float64 is precise enough to judge."""
 
-# Tuples, lists, named tuples and what `torch.topk` returns, in the text of a structure.
-_NAMED: Final = "|".join(x for x in dir(torch.return_types) if not x.startswith("_"))
-_SEQUENCES: Final = re.compile(
-    rf"\((?:(?:tuple|list|{_NAMED}), None|namedtuple, <class '[^']*'>),"
-)
-
 
 class _Hole:
     """Stands where a tensor was; compared by `is`."""
@@ -366,14 +357,14 @@ class Outcome:
     Attributes:
         tensors: those among its leaves.
         kinds: names of the types of all leaves.
-        form: the structure around them, as text.
+        nest: the structure around them, as `nest_of` says it.
         changed: places of the arguments that it overwrote.
         recurs: whether it called a recurrent layer.
     """
 
     tensors: tuple[Tensor, ...]
     kinds: tuple[str, ...]
-    form: str
+    nest: Any
     changed: tuple[int, ...] = ()
     recurs: bool = False
 
@@ -466,11 +457,11 @@ class Reference:
         ]  # fmt: skip
         for i in self._inplace:  # what it returns besides is the same, or nothing
             returned = returned if isinstance(returned, Tensor) else given[i]
-        leaves, form = flattened(returned)
+        leaves = pytree.tree_leaves(returned)
         return Outcome(
             tuple(x for x in leaves if isinstance(x, Tensor)),
             tuple(_kind(x) for x in leaves),
-            form,
+            nest_of(returned),
             tuple(i for i in moved if i not in self._inplace),
             recurrences.found,
         )
@@ -555,15 +546,13 @@ def mismatch(seen: Seen, native: Outcome, names: Sequence[str]) -> Metadata | No
     """
     leaves = seen.returned.leaves
     kinds = tuple("Tensor" if isinstance(x, TensorCopy) else x for x in leaves)
-    # Tuples of whatever kind and lists are alike.
-    forms = [_SEQUENCES.sub("(tuple,", x) for x in (seen.returned.form, native.form)]
     if kinds != native.kinds:
         what = (
             f"returns {seen.returned.kind} of {', '.join(kinds) or 'nothing'}, the "
             f"reference {', '.join(native.kinds) or 'nothing'}"
         )
         return Metadata(Kind.WRONG_TYPE, "", what)
-    if forms[0] != forms[1]:
+    if seen.returned.nest != native.nest:
         what = "returns its results in another structure than the reference"
         return Metadata(Kind.WRONG_TYPE, "", what)
     for name, copy, x in zip(names, seen.returned.copies, native.tensors, strict=True):
@@ -579,9 +568,8 @@ def numbers_of(seen: Seen) -> Seen:
     Integers and truth values as int64: what an oracle gives.
     """
     copies = [replace(x, values=_as_oracle(x.values)) for x in seen.returned.copies]
-    form = LEAF if len(copies) == 1 else "flat"
-    kind, nest = seen.returned.kind, nest_of(len(copies))
-    return replace(seen, returned=Returned(tuple(copies), form, kind, nest))
+    nest = 0 if len(copies) == 1 else (0,) * len(copies)
+    return replace(seen, returned=Returned(tuple(copies), nest, seen.returned.kind))
 
 
 def main_dtype(dtypes: Mapping[str, str]) -> str:

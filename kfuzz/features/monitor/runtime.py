@@ -250,7 +250,7 @@ class Runtime:
             self._begin_anew()
         self.running = True
         for monitor in living(self.monitors):
-            monitor.gate.active = True
+            monitor.active = True
 
     def stop(self, timeout: float | None = None) -> bool:
         """Look at no call any more; check what is pending.
@@ -277,7 +277,7 @@ class Runtime:
         """Look at no call any more."""
         self.running = False
         for monitor in living(self.monitors):
-            monitor.gate.active = False
+            monitor.active = False
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until every call looked at so far is checked.
@@ -300,7 +300,7 @@ class Runtime:
         self._left.append((self.checker, self.memory))
         self._begin_anew()
         for monitor in living(self.monitors):
-            monitor.begin_anew()
+            monitor.clear()
 
 
 def living(held: "weakref.WeakValueDictionary[int, Monitor]") -> "list[Monitor]":

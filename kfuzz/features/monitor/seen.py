@@ -1,6 +1,5 @@
 """What was seen of one call: the arguments before it, and what it left."""
 
-import json
 import threading
 import time
 from collections import deque
@@ -17,9 +16,6 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.recipe import span_of
 from kfuzz.numerics.accumulation import as_integers, identical
 from kfuzz.numerics.formats import Footprint
-
-LEAF: Final = "*"
-"""The structure of what is no structure."""
 
 PLAIN: Final = frozenset({Tensor, torch.nn.Parameter})
 """The classes of tensors that are copied; a subclass may be anything."""
@@ -105,16 +101,13 @@ class Returned:
 
     Attributes:
         leaves: a copy of each tensor; of anything else the name of its type.
-        form: the structure around them, as text: equal for equal structures.
+        nest: the structure around them, as `nest_of` says it.
         kind: the name of the type of all of it.
-        nest: how tuples and lists hold the leaves, as JSON: 0 for a leaf, [0, [0, 0]];
-            "" where anything else holds some.
     """
 
     leaves: tuple[TensorCopy | str, ...]
-    form: str
+    nest: Any
     kind: str
-    nest: str
 
     @property
     def copies(self) -> list[TensorCopy]:
@@ -167,32 +160,22 @@ def parts_of(returned: Any) -> tuple[list[Tensor], Returned]:
 
     The second is to be filled with copies of the first.
     """
-    kind = type(returned).__name__
-    leaves, form = flattened(returned)
-    left = iter(leaves)
-
-    def nested(value: Any) -> Any:
-        if isinstance(value, tuple | list):
-            return [nested(item) for item in value]
-        return 0 if next(left, left) is value else None  # a mapping is no leaf
-
-    nest = json.dumps(nested(returned))
-    nest = "" if "null" in nest else nest
+    leaves = pytree.tree_leaves(returned)
     tensors = [x for x in leaves if isinstance(x, Tensor) and can_copy(x)]
     kept = set(map(id, tensors))
     kinds = (_TO_COME if id(x) in kept else type(x).__name__ for x in leaves)
-    return tensors, _outline(tuple(kinds), form, kind, nest)
+    return tensors, _outline(tuple(kinds), nest_of(returned), type(returned).__name__)
 
 
-def nest_of(count: int) -> str:
-    """Return the nest of one leaf, or of a row of several."""
-    return json.dumps([0] * count if count != 1 else 0)
+def nest_of(value: Any) -> Any:
+    """Return how leaves are held: 0 for one, (0, (0, 0)) for tuples and lists alike.
 
-
-def flattened(value: Any) -> tuple[list[Any], str]:
-    """Return the leaves of a structure, and the structure around them as text."""
-    leaves, spec = pytree.tree_flatten(value)
-    return leaves, LEAF if spec.is_leaf() else str(spec)
+    What else holds some is told by a text before them.
+    """
+    if isinstance(value, tuple | list):
+        return tuple(map(nest_of, value))
+    parts, spec = pytree.tree_flatten(value, is_leaf=lambda x: x is not value)
+    return 0 if spec.is_leaf() else (str(spec), *map(nest_of, parts))
 
 
 # Snapshots of tensors: copies that a call cannot change, made without waiting.

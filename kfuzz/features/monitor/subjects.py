@@ -1,7 +1,6 @@
 """What is monitored: a call as a case of its contract, and what it breaks."""
 
 import inspect
-import json
 import math
 import os
 import sys
@@ -509,7 +508,7 @@ def run_of(
 
 def rebuilt(returned: Returned) -> object:
     """Return tuples with the copies; what else holds some is only of the same type."""
-    if not returned.nest:
+    if not _is_plain(returned.nest):
         return _stand_in(returned.kind)
     items = (
         leaf.values if isinstance(leaf, TensorCopy) else _stand_in(leaf)
@@ -517,9 +516,14 @@ def rebuilt(returned: Returned) -> object:
     )
 
     def filled(nest: Any) -> object:
-        return tuple(map(filled, nest)) if isinstance(nest, list) else next(items)
+        return tuple(map(filled, nest)) if isinstance(nest, tuple) else next(items)
 
-    return filled(json.loads(returned.nest))
+    return filled(returned.nest)
+
+
+def _is_plain(nest: Any) -> bool:
+    """Whether tuples and lists alone hold leaves."""
+    return nest == 0 or (isinstance(nest, tuple) and all(map(_is_plain, nest)))
 
 
 def _stand_in(kind: str) -> object:

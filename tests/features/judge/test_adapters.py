@@ -19,7 +19,7 @@ from kfuzz.features.judge.adapters import (
     rewards,
 )
 from kfuzz.features.judge.adapters.rewards import judge_with
-from tests.features.judge.judging import SERVED
+from tests.features.judge.judging import SERVED, problem
 from tests.features.judge.test_service import PAIRS
 
 SOFTMAX = PAIRS / "softmax"
@@ -179,7 +179,7 @@ def test_a_folder_that_is_no_task_is_said(text: str, says: str, task: Path) -> N
 ANSWER = (
     "So:\n```python\nimport torch\ndef f(x):\n    return torch.relu(x){}\n```\nDone."
 )
-TRUTH = json.dumps({"operator": "relu", "inputs": {"x": "float32[6, 9]"}})
+TRUTH = problem("return x.relu()", "torch.randn(6, 9)")
 
 
 def test_verl_gets_a_score(judge: kfuzz.Judge) -> None:
@@ -189,10 +189,8 @@ def test_verl_gets_a_score(judge: kfuzz.Judge) -> None:
     right = scored(ANSWER.format(""))
     assert (right["score"], right["verdict"], right["drop"]) == (1.0, "conforms", False)
     assert scored(ANSWER.format(" + 1"))["score"] == 0.0
-    with pytest.raises(UsageError, match="ground truth is no task"):
-        scored(ANSWER, '{"operator"')
-    with pytest.raises(UsageError, match="no operator"):
-        scored(ANSWER, '{"operator": "nothing"}')
+    with pytest.raises(UsageError, match="has no Model"):
+        scored(ANSWER, "nothing = 0")
 
 
 def test_verifiers_get_a_reward(judge: kfuzz.Judge) -> None:

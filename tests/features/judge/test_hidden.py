@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from kfuzz.execution.processes.child import Zygote
-from kfuzz.features.judge.sandbox.contain import Measures
+from kfuzz.features.judge.sandbox import contain
 from kfuzz.features.judge.sandbox.sandbox import Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.wire import Entry
 from kfuzz.features.judge.service import worker as service
 from tests.features.judge.judging import problem
 
-WAYS = {"all": Measures(), "landlock": Measures(namespaces=False)}
+WAYS = {"all": contain.WAYS, "landlock": ("landlock",)}
 
 LOOKING = '''
 import gc
@@ -146,7 +146,7 @@ def test_nothing_in_a_child_names_who_judges_it(
     zygote: Zygote, file: Path, way: str
 ) -> None:
     entry = Entry(file, "looks")
-    with Sandbox(entry, device="cpu", measures=WAYS[way], zygote=zygote) as box:
+    with Sandbox(entry, device="cpu", ways=WAYS[way], zygote=zygote) as box:
         called = box.call([torch.ones(3)])
     assert called.returned is not None, called.raised or called.ended
 
@@ -158,7 +158,7 @@ def test_reference_and_corpus_cannot_be_read(
     hidden = [file.with_name("reference.py"), file.with_name("corpus")]
     entry = Entry(file, "reads")
     with Sandbox(
-        entry, device="cpu", measures=WAYS[way], zygote=zygote, hidden=hidden
+        entry, device="cpu", ways=WAYS[way], zygote=zygote, hidden=hidden
     ) as box:
         called = box.call([torch.ones(3)])
         told = box.containment["reading"].text
@@ -262,9 +262,7 @@ def test_a_text_that_is_judged_on_lies_nowhere(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the system has no means to hide a file, that is all there is."""
-    monkeypatch.setattr(
-        service, "Sandbox", partial(Sandbox, measures=Measures(False, False))
-    )
+    monkeypatch.setattr(service, "Sandbox", partial(Sandbox, ways=()))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mark = secrets.token_hex()
     homes = [tmp_path / name for name in ("home", "private")]

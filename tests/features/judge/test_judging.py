@@ -17,9 +17,8 @@ from kfuzz.features.judge.candidate import FILE, Recording
 from kfuzz.features.judge.kernelbench.reference import Reference
 from kfuzz.features.judge.outcome import Judgement
 from kfuzz.features.judge.procedure import JudgeConfig, Judging
-from kfuzz.features.judge.sandbox.contain import Containment, Limits
+from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
-from kfuzz.features.judge.sandbox.sandbox import Phases
 from kfuzz.features.judge.sandbox.wire import WORDS, leaves
 from kfuzz.features.judge.verb import judgement_document, judgement_lines
 from kfuzz.store import files as tensorfile
@@ -45,7 +44,7 @@ class Here:
             perturbations=Perturbations(),
         )  # fmt: skip
         self.sandbox = SimpleNamespace(
-            containment=Containment(()), cut_off=0, phases=Phases("build"),
+            containment={}, cut_off=0,
             prepare=lambda children: None, fresh=self.renew,
         )  # fmt: skip
         self.renew()

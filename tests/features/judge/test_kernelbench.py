@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kfuzz.contracts.classes import CLASSES
-from kfuzz.contracts.oracle import accept, compare_all, pose
+from kfuzz.contracts.oracle import compare_all
 from kfuzz.core.budget import Depth
 from kfuzz.core.errors import UsageError
 from kfuzz.core.recipe import Case
@@ -133,8 +133,7 @@ def test_a_reference_keeps_its_own_acceptance(files: Files) -> None:
     for family in ("form", "form_times_3", "form_negated", "randn", "offset"):
         case = reference.case(family, 5)
         values = reference.values.of(case)
-        operator = reference.operator
-        admitted = accept(operator, pose(operator, case, values, operator.defaults))
+        admitted = reference.accepted(case, values, reference.operator.defaults)
         [y] = results(reference(*values.values()))
         made = compare_all({"y": y}, admitted)["y"]
         assert not bool(made.missed.any())
@@ -154,8 +153,7 @@ def test_an_offset_shows_a_variance_in_one_pass(files: Files) -> None:
     for seed in range(4):
         case = reference.case(SHIFTED, seed)
         values = reference.values.of(case)
-        operator = reference.operator
-        admitted = accept(operator, pose(operator, case, values, operator.defaults))
+        admitted = reference.accepted(case, values, reference.operator.defaults)
         for function, is_wrong in ((one_pass, True), (reference, False)):
             made = compare_all({"y": function(values["x"])}, admitted)["y"]
             assert bool(made.missed.any()) is is_wrong
@@ -255,9 +253,7 @@ def test_nothing_is_said_where_the_reference_makes_nan_of_numbers(
     for family, left_open in (("zeros", True), (OWN, False), ("nan1", False)):
         case = reference.case(family, 1)
         values = reference.values.of(case)
-        operator = reference.operator
-        posed = pose(operator, case, values, operator.defaults)
-        admitted = accept(operator, posed)["y"]
+        admitted = reference.accepted(case, values, reference.operator.defaults)["y"]
         assert bool(admitted.undecided.any()) is left_open, family
 
 

@@ -24,8 +24,6 @@ from kfuzz.features.judge.service.server import MOST_BYTES, serving
 from tests.features.judge.judging import SERVED, problem
 
 PAIRS = Path(__file__).with_name("pairs")
-SOFTMAX = "import torch\ndef softmax(x):\n    return torch.softmax(x, -1){}\n"
-INPUTS = {"x": "float32[8, 24]", "dim": -1}
 RELU = problem("return x.relu()", "torch.randn(8, 16)")
 RIGHT = "import torch\ndef relu(x):\n    return torch.relu(x)\n"
 TOKEN = "open sesame"
@@ -59,7 +57,6 @@ def test_a_cheat_violates_and_its_honest_twin_conforms(judge: kfuzz.Judge) -> No
     assert wrong.finding["state"] == "confirmed"
     assert wrong.finding["inputs"] == {"x": "float32[4, 2048]"}, "it is reduced"
     assert wrong.finding["got"] == 0.0
-    assert {"reference", "build", "search", "confirm"} <= wrong.phases.keys()
     assert json.loads(json.dumps(wrong.document))["verdict"] == "violates"
     right = judge.judge(PAIRS / "softmax" / "honest.py", task=task)
     assert (right.verdict, right.reward) == (Ruling.CONFORMS, 1.0)
@@ -82,10 +79,8 @@ def test_what_is_judged_next_gets_the_weights_as_built() -> None:
 
 
 @pytest.mark.slow
-def test_an_operator_is_a_problem_and_explaining_reduces(judge: kfuzz.Judge) -> None:
-    task = judge.task("softmax", INPUTS, entry="softmax")
-    assert judge.judge(SOFTMAX.format(""), task=task).reward == 1.0
-    wrong = judge.judge(SOFTMAX.format(" + 0.01"), task=task, explain=True)
+def test_explaining_reduces(judge: kfuzz.Judge, relu: Task) -> None:
+    wrong = judge.judge(RIGHT.replace("(x)\n", "(x) + 0.01\n"), task=relu, explain=True)
     assert wrong.verdict is Ruling.VIOLATES
     assert wrong.finding is not None
     assert wrong.finding["inputs"] == {"x": "float32[1, 1]"}
@@ -151,10 +146,7 @@ def test_a_judgement_that_does_not_end_is_ended_with_its_processes(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"problem": "sofmax"}, "did you mean 'softmax'"),
-        ({"problem": "softmax"}, "no shape is given for x"),
-        ({"problem": "softmax", "inputs": {"x": "f32[4]"}}, "unknown dtype 'f32'"),
-        ({"problem": "softmax", "inputs": {"y": "float32[4]"}}, "no input 'y'"),
+        ({"problem": "softmax"}, "no such file"),
         ({"entry": "a b"}, "no Python name"),
         ({"max_time": 0}, "not a positive number"),
         ({"rewards": {"conform": 1.0}}, "did you mean 'conforms'"),
@@ -222,23 +214,20 @@ def test_a_candidate_is_sent_and_a_verdict_comes_back(client: Client) -> None:
     assert (status, made["verdict"], made["reward"]) == (200, "conforms", 1.0)
     assert made["seed"] == 3
     assert made["finding"] is None
-    sent = {"candidate": SOFTMAX.format("*2"), "operator": "softmax", "inputs": INPUTS}
-    status, made = client.ask({**sent, "entry": "softmax"})
+    wrong = RIGHT.replace("torch.relu(x)", "torch.relu(x) * 2")
+    status, made = client.ask({**sent, "candidate": wrong})
     assert (status, made["verdict"]) == (200, "violates")
     assert client.ask(None, verb="GET", path="/health") == (200, {"jobs": 1})
 
 
 def test_bad_requests_are_answered_and_nothing_hangs(client: Client) -> None:
     good = {"candidate": RIGHT, "reference": RELU}
-    operator = {"candidate": RIGHT, "operator": "softmax"}
     for body, status, says in (
         (b"{", 400, "no JSON"),
         ({}, 400, "no candidate"),
         ({"candidate": 1}, 400, "candidate is int, not str"),
         ({"candidate": RIGHT}, 400, "no problem"),
         ({**good, "canditate": ""}, 400, "did you mean 'candidate'"),
-        ({**good, "operator": "relu"}, 400, "both"),
-        ({**operator, "operator": "sofmax"}, 400, "did you mean 'softmax'"),
         ({**good, "reference": __file__}, 400, "importing it raises"),
     ):
         got, made = client.ask(body)

@@ -22,7 +22,8 @@ from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.processes.child import Zygote
-from kfuzz.features.judge.sandbox.contain import MIB, Limits, Measures
+from kfuzz.features.judge.sandbox import contain
+from kfuzz.features.judge.sandbox.contain import MIB, Limits
 from kfuzz.features.judge.sandbox.sandbox import RemoteKernel, Sandbox, zygote_for
 from kfuzz.features.judge.sandbox.wire import Entry
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -38,13 +39,13 @@ LIMITS = Limits(
     scratch_bytes=32 * MIB,
     output_bytes=4 * MIB,
 )
-ALL = Measures()
+ALL = contain.WAYS
 BRIEF = replace(LIMITS, wall_seconds=0.5, first_seconds=0.5)
 WAYS = {
     "all": ALL,
-    "landlock": Measures(namespaces=False),
-    "watched": Measures(namespaces=False, landlock=False),
-    "namespaces": Measures(landlock=False),
+    "landlock": ("landlock",),
+    "watched": (),
+    "namespaces": ("namespaces",),
 }
 SHAPE = (3, 5)
 
@@ -63,7 +64,7 @@ def sandbox(
     limits = more.pop("limits", LIMITS)
     return Sandbox(
         Entry(path, build, **more), device="cpu", limits=limits,
-        measures=WAYS[way], zygote=zygote,
+        ways=WAYS[way], zygote=zygote,
     )  # fmt: skip
 
 
@@ -524,7 +525,7 @@ def test_one_that_was_ended_while_it_waited_leaves_the_next_as_contained(
     with sandbox(zygote, "honest") as box:
         told = box.containment
     waiting = Sandbox(
-        None, device="cpu", limits=LIMITS, measures=ALL, zygote=zygote
+        None, device="cpu", limits=LIMITS, ways=ALL, zygote=zygote
     )  # fmt: skip
     with waiting as box:
         box.prepare(1)
@@ -539,7 +540,7 @@ def test_what_holds_is_told_for_each_way(zygote: Zygote) -> None:
     subjects = {"files", "network", "other processes"}
     for way in WAYS:
         with sandbox(zygote, "honest", way=way) as box:
-            lacking = {m.name for m in box.containment.lacking}
+            lacking = {m.name for m in box.containment.values() if not m.held}
             assert "reading" in lacking
             facts = box._kept.facts  # type: ignore[union-attr]
             mounts = "network namespace", "own /dev", "read-only mounts"

@@ -4,7 +4,7 @@ import copy
 import inspect
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -371,11 +371,10 @@ def test_failing_references_callbacks_and_detectors_never_reach_the_caller() -> 
     def callback(violation: Violation) -> None:
         raise ValueError("a callback")
 
-    class Broken:
-        def flags(self, tensors: Any) -> bool:
-            raise ValueError("a detector")
+    def broken(tensors: Sequence[Tensor]) -> bool:
+        raise ValueError("a detector")
 
-    held = kfuzz.monitor(reference, rate=1.0, detectors=[Broken()])(torch.sin)
+    held = kfuzz.monitor(reference, rate=1.0, detectors=[broken])(torch.sin)
     wrong = kfuzz.monitor("relu", rate=1.0, on_violation=callback, name="wrong")(
         lambda x: x + 1.0
     )

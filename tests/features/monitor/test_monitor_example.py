@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "transformer.py"
-ROOT = EXAMPLE.parents[3]
+ROOT = EXAMPLE.parents[2]
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.features.judge.service.judge import Judge, Task
-from kfuzz.store import files
 
 # One judge for a process, for interfaces that have no place to keep one.
 
@@ -75,7 +73,7 @@ def compute_score(
     Args:
         data_source: of no effect.
         solution_str: the model's answer.
-        ground_truth: the reference's text, or JSON with "operator" and "inputs".
+        ground_truth: the reference's text.
         extra_info: "entry" and "declaration" of the task, if it has any.
         options: as `kfuzz.Judge` takes them, from `reward_kwargs` of verl's
             configuration. What verl adds for a reward model is of no effect.
@@ -140,17 +138,9 @@ def reward_function(judge: Judge) -> Callable[..., Awaitable[float]]:
 
 
 def _task(judge: Judge, truth: str, extra: Mapping[str, Any]) -> Task:
-    more = {"entry": extra.get("entry") or "", **(extra.get("declaration") or {})}
-    if not truth.lstrip().startswith("{"):
-        return judge.task(truth + "\n", **more)  # a text, never a file's name
-    try:
-        told = files.loads(truth)
-        return judge.task(told["operator"], told.get("inputs"), **more)
-    except (DecodeError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"the ground truth is no task: {error!r}",
-            fix='give a reference\'s text, or {"operator": "…", "inputs": {…}}',
-        ) from None
+    claims = extra.get("declaration") or {}
+    # With an end of line it is a text, never a file's name.
+    return judge.task(truth + "\n", entry=extra.get("entry") or "", **claims)
 
 
 def _text(completion: Any) -> str:

@@ -158,6 +158,12 @@ class Reference:
             computed=self._computed, arguments=self._dtypes,
         )  # fmt: skip
 
+    def accepted(
+        self, case: Case, values: Mapping[str, Tensor], claims: Declaration
+    ) -> dict[str, Acceptance]:
+        """Return what is accepted of each output on a case with these values."""
+        return accept(self.operator, pose(self.operator, case, values, claims))
+
     @property
     def whole(self) -> bool:
         """Whether the benchmarked shape is the one that is asked first."""
@@ -598,9 +604,7 @@ class Auditor:
         return []
 
     def _accepted(self, seed: int, declared: Declaration) -> Mapping[str, Acceptance]:
-        operator = self._reference.operator
-        data = self._data[seed]
-        return accept(operator, pose(operator, self._case(seed), data, declared))
+        return self._reference.accepted(self._case(seed), self._data[seed], declared)
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:

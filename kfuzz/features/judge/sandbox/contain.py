@@ -27,18 +27,10 @@ from kfuzz.execution.processes.wire import (
     stat_of,
 )
 
-
-@dataclass(frozen=True)
-class Measures:
-    """Which ways of containing a child are tried; each needs the system's consent.
-
-    Attributes:
-        namespaces: its own users, processes, network, IPC and mounts.
-        landlock: rules of the kernel on what it may write and connect to.
-    """
-
-    namespaces: bool = True
-    landlock: bool = True
+WAYS: Final = ("namespaces", "landlock")
+"""Ways of containing a child that are tried; each needs the system's consent: its own
+users, processes, network, IPC and mounts, and rules of the kernel on what it may write
+and connect to."""
 
 
 @dataclass(frozen=True)
@@ -56,37 +48,8 @@ class Measure:
     text: str
 
 
-# Names of the measures that hold nowhere.
-_ALWAYS_OPEN: Final = frozenset({"reading", "device"})
-
-
-@dataclass(frozen=True)
-class Containment:
-    """What contains a child on this machine.
-
-    Attributes:
-        measures: one for each subject, in a fixed order.
-    """
-
-    measures: tuple[Measure, ...]
-
-    @property
-    def lacking(self) -> tuple[Measure, ...]:
-        """What is not enforced here."""
-        return tuple(m for m in self.measures if not m.held)
-
-    @property
-    def open_here(self) -> tuple[Measure, ...]:
-        """The same, without what is open on every machine."""
-        return tuple(m for m in self.lacking if m.name not in _ALWAYS_OPEN)
-
-    def __getitem__(self, name: str) -> Measure:
-        """Return the measure of a name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        return {measure.name: measure for measure in self.measures}[name]
+Containment = Mapping[str, Measure]
+"""What contains a child on this machine: a measure for each subject, in an order."""
 
 
 # Calls of the Linux kernel that Python has no functions for.
@@ -561,7 +524,7 @@ class Confinement:
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         self.limits = Limits(**message["limits"])
-        self._measures = Measures(**message["measures"])
+        self._ways = message["ways"]
         self._gpu = bool(message["gpu"])
         self._hidden = [Path(path) for path in message["hidden"]]
         # What judges it: nothing is to be seen in the place of that.
@@ -571,7 +534,7 @@ class Confinement:
 
     def enter_namespaces(self) -> None:
         """Move to namespaces: users and, from the next child on, process ids."""
-        if not self._measures.namespaces:
+        if "namespaces" not in self._ways:
             return
 
         def with_users() -> None:
@@ -609,7 +572,7 @@ class Confinement:
             number = 300 + int.from_bytes(os.urandom(2)) % 30_000
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(number))
         # A mount names what it hides to whoever looks for mounts.
-        if self._hidden and not (self._measures.landlock and landlock_version()):
+        if self._hidden and not ("landlock" in self._ways and landlock_version()):
             tried("hidden files", lambda: _cover(self._hidden))
         tried("hidden package", lambda: _cover([self._package]))
         size = f"size={self.limits.scratch_bytes},mode=700"
@@ -655,7 +618,7 @@ class Confinement:
         self._set_limits()
         tried("capabilities", drop_capabilities)
         tried("no_new_privs", lambda: prctl(PR_SET_NO_NEW_PRIVS, 1))
-        version = landlock_version() if self._measures.landlock else 0
+        version = landlock_version() if "landlock" in self._ways else 0
         if version and tried("Landlock", self._landlock):
             self.facts.landlock = version
             if self._hidden:
@@ -851,7 +814,7 @@ def describe(facts: Facts, limits: Limits, *, gpu: bool) -> Containment:
             f"torch gives it at most {limits.device_share:.0%} of the GPU's memory; "
             "calls of the driver, and faults of the device, are not limited"
         ))  # fmt: skip
-    return Containment(tuple(Measure(name, *rest) for name, rest in told.items()))
+    return {name: Measure(name, *rest) for name, rest in told.items()}
 
 
 def _mib(size: int) -> str:

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -61,10 +60,10 @@ from kfuzz.execution.processes.wire import (
     ZygoteError,
 )
 from kfuzz.features.judge.sandbox.contain import (
+    WAYS,
     Containment,
     Facts,
     Limits,
-    Measures,
     close_to_others,
     describe,
     is_stopped,
@@ -90,32 +89,6 @@ from kfuzz.features.judge.sandbox.wire import (
     stand_in,
 )
 from kfuzz.numerics.run import Raised
-
-# Where the seconds of a judgement go.
-
-
-class Phases:
-    """Seconds by phase."""
-
-    def __init__(self, phase: str) -> None:
-        """Begin the first phase."""
-        self._phase = phase
-        self._since = time.monotonic()
-        self._spent: defaultdict[str, float] = defaultdict(float)
-
-    def begin(self, phase: str) -> str:
-        """End the phase and begin another; return the name of the one that ended."""
-        now, before = time.monotonic(), self._phase
-        self._spent[before] += now - self._since
-        self._phase, self._since = phase, now
-        return before
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds so far, by phase."""
-        self.begin(self._phase)
-        return {name: round(spent, 3) for name, spent in self._spent.items()}
-
 
 MESSAGE_BYTES: Final = 1 << 20
 """Longest message that foreign code may send: a description, never data."""
@@ -490,7 +463,7 @@ class Sandbox(Closing):
         entry: what to import and build; None to look at the containment alone.
         device: "cpu", "cuda:0" and so on, or "interpret" for Triton's interpreter.
         limits: what a child may take.
-        measures: which ways of containing it are tried.
+        ways: which of containing it are tried, the first given up first.
         zygote: what children are forked from, as `zygote_for` makes it; the caller's to
             close. One of its own by default.
         hidden: files and folders that the code must not read.
@@ -499,11 +472,13 @@ class Sandbox(Closing):
     Attributes:
         device: what torch here calls the device of the calls.
         limits: what a child may take.
+        always_open: names of the measures that hold nowhere.
         used: how many children have been the one that is called.
         until: returns the `time.monotonic()` after which nobody waits for a call.
         cut_off: calls that were given up at that moment.
-        phases: where the seconds go.
     """
+
+    always_open = frozenset({"reading", "device"})
 
     def __init__(
         self,
@@ -511,7 +486,7 @@ class Sandbox(Closing):
         *,
         device: str,
         limits: Limits | None = None,
-        measures: Measures | None = None,
+        ways: Sequence[str] = WAYS,
         zygote: Zygote | None = None,
         hidden: Sequence[Path] = (),
         lingers: bool = False,
@@ -524,10 +499,9 @@ class Sandbox(Closing):
         self.limits = limits or Limits()
         self.used = self._forked = 0
         self.cut_off = 0
-        self.phases = Phases("build")
         self.until: Callable[[], float] = lambda: math.inf
         self._ending: list[threading.Thread] = []
-        self._measures = measures or Measures()
+        self._ways = tuple(ways)
         self._zygote = zygote
         self._own_zygote = zygote is None
         self._lingers = lingers
@@ -671,8 +645,6 @@ class Sandbox(Closing):
     def enter(self, entry: Entry) -> None:
         """Have the next call made in a child that builds another entry."""
         self.fresh()
-        if self._entry is None:
-            self.phases = Phases("build")
         self._entry = entry
         for kept in [k for k in self._spares if k.asked]:
             self._spares.remove(kept)
@@ -730,16 +702,13 @@ class Sandbox(Closing):
             self.fresh()
             if ahead:  # it may have been ended since, by whoever
                 continue
-            for name in ("namespaces", "landlock"):
-                if getattr(self._measures, name):
-                    self._measures = replace(self._measures, **{name: False})
-                    break
-            else:
+            if not self._ways:
                 raise BackendError(
                     f"no contained child can be started: {wrong}",
                     where=str(self.device),
                     fix="`kfuzz doctor` prints what works here",
                 )
+            self._ways = self._ways[1:]
 
     def _fork(self) -> Kept:
         if self._root is None:
@@ -749,7 +718,7 @@ class Sandbox(Closing):
             self._zygote = zygote_for(self._device_name)
         self._forked += 1
         start = {
-            "measures": asdict(self._measures),
+            "ways": self._ways,
             "cache": str(self._root / "cache"),
             "gpu": self._gpu,
             "inside": named(self._device_name).alone(str(self.device)),
@@ -836,7 +805,6 @@ class RemoteKernel:
     Args:
         sandbox: where the entry runs; the caller opens and closes it.
         nesting: how results are to be nested, as `results.nesting` says it.
-        perturbations: draws what surrounds each call; fresh ones by default.
 
     Attributes:
         predicted: seconds that a call is expected to take, at most what calls took.
@@ -846,15 +814,9 @@ class RemoteKernel:
         perturbations: what draws what surrounds each call.
     """
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        *,
-        nesting: str = "",
-        perturbations: Perturbations | None = None,
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, *, nesting: str = "") -> None:
         self.sandbox = sandbox
-        self.perturbations = perturbations or Perturbations()
+        self.perturbations = Perturbations()
         self._nesting = nesting
         self.predicted = 0.0
         self.calls = 0

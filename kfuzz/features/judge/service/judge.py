@@ -1,7 +1,6 @@
-"""What candidates are judged on: a reference's text, or an operator and its inputs."""
+"""`kfuzz.Judge`: verdicts and rewards from warm processes, several at once."""
 
 import asyncio
-import inspect
 import math
 import os
 import re
@@ -9,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -19,14 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import torch
-from torch import Tensor, nn
-
 from kfuzz.cli.settings import drawn_seed
-from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import (
     BackendError,
     BindingError,
@@ -45,9 +38,7 @@ from kfuzz.execution.processes.wire import (
 from kfuzz.features.judge.candidate import BUILT
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.store.files import read_source
-from kfuzz.strategies.parameters import IndexParameter
 
-_TENSOR: Final = re.compile(r"(\w+)\s*\[\s*([\d\s,]*)\]")
 # What follows from the arguments that a reference gives, and from how it is called.
 _OF_THE_FORM: Final = frozenset(
     {"dtypes", "layouts", "alignment", "shape_class", "inplace", "out"}
@@ -114,132 +105,15 @@ class Task:
         return source + _MODULE.format(built=BUILT, entry=self.entry, given=given)
 
 
-def _reference_of(problem: str | Path, inputs: Mapping[str, Any]) -> str:
+def _reference_of(problem: str | Path) -> str:
     """Return the text of a reference; arguments and exceptions as of `Judge.task`."""
     text = str(problem)
     if isinstance(problem, str) and "\n" in text:
         return text
-    if os.path.isfile(text):
-        return read_source(Path(text))
-    if text in OPERATORS:
-        posed(text, inputs)  # or it is rejected here
-        parts = "Model, get_inputs, get_init_inputs"
-        made = f"{parts} = posed({text!r}, {dict(inputs)!r})"
-        return f"from {__name__} import posed\n\n{made}\n"
-    if isinstance(problem, Path) or text.endswith(".py"):
-        raise UsageError("no such file", where=text, fix="check the path")
-    raise UsageError(f"no operator {text!r:.60}", fix=suggestion(text, OPERATORS))
+    if not os.path.isfile(text):
+        raise UsageError("no such file", where=text[:80], fix="check the path")
+    return read_source(Path(text))
 
-
-def posed(
-    name: str, inputs: Mapping[str, Any]
-) -> tuple[type[nn.Module], Callable[[], list[Tensor]], Callable[[], list[Any]]]:
-    """Return the parts of a reference in KernelBench's form that computes an operator.
-
-    It computes in the dtype of its first floating tensor. What the operator defines as
-    integers or truth values stays so.
-
-    Args:
-        name: the operator's.
-        inputs: its tensors as texts, its scalars as values.
-
-    Raises:
-        UsageError: if the operator does not take such inputs.
-    """
-    operator, where = OPERATORS[name], f"operator {name}"
-    tensors = {n: inputs[n] for n in operator.tensors if n in inputs}
-    lacking = [
-        n for n, p in operator.tensors.items() if n not in inputs and not p.optional
-    ]
-    unknown = [n for n in inputs if n not in operator.inputs]
-    if lacking or unknown:
-        what = f"no input {unknown[0]!r}" if unknown else ""
-        raise UsageError(
-            what or f"no shape is given for {lacking[0]}", where=where,
-            fix=f'{operator.signature_text()}: write {{"x": "float32[64, 1000]"}}',
-        )  # fmt: skip
-    draws = {n: _drawn(operator, n, text, inputs) for n, text in tensors.items()}
-    scalars = {n: v for n, v in inputs.items() if n not in tensors}
-    if not all(
-        isinstance(v, str | int | float | list | None) for v in scalars.values()
-    ):
-        raise UsageError("scalars are numbers, texts and truth values", where=where)
-    scalars = {n: operator.default_of(n) for n in operator.scalars} | scalars
-
-    def forward(self: nn.Module, *given: Tensor) -> Any:
-        known = dict(zip(draws, given, strict=True))
-        lead = next(x for x in given if x.is_floating_point())
-        exact = [x.double() if x.is_floating_point() else x for x in given]
-        made = operator.oracle_on(known)(*exact, **scalars)
-        stored = [
-            y.to(lead.dtype) if y.is_floating_point() else y
-            for y in ([made] if isinstance(made, Tensor) else made)
-        ]
-        return stored[0] if isinstance(made, Tensor) else tuple(stored)
-
-    # By which a finding names the arguments.
-    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(n, either) for n in ("self", *draws)]
-    vars(forward)["__signature__"] = inspect.Signature(parameters)
-    model = type("Model", (nn.Module,), {"forward": forward})
-    return model, lambda: [draw() for draw in draws.values()], list
-
-
-def _drawn(
-    operator: Operator, name: str, text: Any, inputs: Mapping[str, Any]
-) -> Callable[[], Tensor]:
-    """Return what draws one tensor.
-
-    Raises:
-        UsageError: if it is no tensor's text, or kfuzz draws none of its kind.
-    """
-    where, parameter = f"operator {operator.name}: {name}", operator.tensors[name]
-    told, shape = tensor_of(text, where)
-    dtype: torch.dtype = getattr(torch, told)
-    if parameter.domain or parameter.kind == "bool" or parameter.role == "mask":
-        raise UsageError(
-            f"{parameter.describe()} is not drawn here", where=where,
-            fix="write a reference file, whose get_inputs() gives what is meant",
-        )  # fmt: skip
-    if isinstance(parameter, IndexParameter):
-        most = _size(operator, parameter.below, inputs, where)
-        return lambda: torch.randint(0, most, shape, dtype=dtype)
-    if parameter.role in ("weight", "variance"):
-        return lambda: (torch.rand(shape) + 0.5).to(dtype)
-    return lambda: torch.randn(shape).to(dtype)
-
-
-def tensor_of(text: Any, where: str) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a tensor's text, such as "float32[64, 1000]".
-
-    Raises:
-        UsageError: if it is none.
-    """
-    found = _TENSOR.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None:
-        raise UsageError(
-            f"{text!r:.60} is no tensor", where=where, fix='write "float32[64, 1000]"'
-        )
-    if found[1] not in DTYPES:
-        raise UsageError(
-            f"unknown dtype {found[1]!r}", where=where, fix=suggestion(found[1], DTYPES)
-        )
-    return found[1], tuple(int(n) for n in found[2].split(",") if n.strip())
-
-
-def _size(operator: Operator, dim: str, inputs: Mapping[str, Any], where: str) -> int:
-    """Return the size of a dimension, from the tensors that have it."""
-    if isinstance(inputs.get(dim), int):
-        return int(inputs[dim])
-    for name, parameter in operator.tensors.items():
-        if dim in parameter.names and name in inputs:
-            _, shape = tensor_of(inputs[name], where)
-            if len(shape) >= len(parameter.names):
-                return parameter.sizes(shape)[dim]
-    raise UsageError(f"the size of {dim} is not known", where=where)
-
-
-# `kfuzz.Judge`: verdicts and rewards from warm processes, several at once.
 
 # What a judgement comes to for who asked: one word, a reward, a finding in short.
 
@@ -285,9 +159,6 @@ class Score:
             "explanation", lines, where one was asked for, and "line" then, where one
             is known: "file", "line", "certain", "evidence"; "path" where it is kept.
             None where nothing is reported.
-        phases: seconds by phase: to open and audit the "reference" where it was not
-            open, to "build" the candidate, to "search", to "confirm". Empty where
-            nothing came back.
     """
 
     verdict: Ruling
@@ -297,7 +168,6 @@ class Score:
     cases: int = 0
     seed: int = 0
     finding: Mapping[str, Any] | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -329,9 +199,8 @@ class Judge(Closing):
     has imported torch and triton, and stay; each candidate has a fresh contained child.
 
     Args:
-        problem: a reference in KernelBench's form, as a file or text; the name of an
-            operator; or a `Task`. None where each candidate comes with its own.
-        inputs: an operator's: {"x": "float32[64, 1000]", "dim": -1}.
+        problem: a reference in KernelBench's form, as a file or text; or a `Task`. None
+            where each candidate comes with its own.
         entry: what a candidate's file defines: a class `ModelNew`, or a function of
             this name that takes the tensors.
         max_time: seconds of a judgement, once the candidate is built. A violation ends
@@ -356,7 +225,6 @@ class Judge(Closing):
     def __init__(
         self,
         problem: str | Path | Task | None = None,
-        inputs: Mapping[str, Any] | None = None,
         *,
         entry: str = BUILT,
         max_time: float = 10.0,
@@ -379,7 +247,7 @@ class Judge(Closing):
                 raise UsageError(f"no verdict {name!r}", where="rewards", fix=fix)
         # Checks what is declared, with a problem or without.
         self._usual = Task("", entry, claims)
-        self._task = None if problem is None else self.task(problem, inputs)
+        self._task = None if problem is None else self.task(problem)
         self._rewards = {**REWARDS}
         self._rewards |= {Ruling(n): r for n, r in (rewards or {}).items()}
         self._max_time, self._build_time = float(max_time), float(build_time)
@@ -426,30 +294,23 @@ class Judge(Closing):
         return self._task is not None
 
     def task(
-        self,
-        problem: str | Path | Task,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        entry: str = "",
-        **claims: Any,
+        self, problem: str | Path | Task, *, entry: str = "", **claims: Any
     ) -> Task:
         """Return a problem as a task; a `Task` stays as it is.
 
         Args:
             problem: as the judge takes it.
-            inputs: likewise.
             entry: likewise; the judge's own by default.
             claims: besides those of the judge.
 
         Raises:
-            UsageError: if there is no such file or operator, or it does not have such
-                inputs.
+            UsageError: if there is no such file.
             BindingError: if a declaration is unknown or impossible.
             DecodeError: if the file cannot be read.
         """
         if isinstance(problem, Task):
             return problem
-        usual, text = self._usual, _reference_of(problem, inputs or {})
+        usual, text = self._usual, _reference_of(problem)
         return Task(text, entry or usual.entry, {**usual.claims, **claims})
 
     def judge(
@@ -489,10 +350,8 @@ class Judge(Closing):
         began = time.monotonic()
         try:
             worker.open(task.reference, self._build_time + GRACE_SECONDS)
-            opened = time.monotonic() - began
             most = self._build_time + 2 * self._max_time + GRACE_SECONDS
             told = worker.ask(asked, most)
-            told["phases"] = {"reference": round(opened, 3), **told["phases"]}
         except ChildTimeout as late:
             opening = worker.opened != task.reference
             what = "opening the reference" if opening else "the judgement"
@@ -520,7 +379,6 @@ class Judge(Closing):
             told.get("cases", 0),
             seed,
             told.get("finding"),
-            told.get("phases", {}),
         )
 
     async def judge_async(

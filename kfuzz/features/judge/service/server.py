@@ -16,7 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from kfuzz import __version__
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.errors import BackendError, KfuzzError, UsageError, suggestion
 from kfuzz.features.judge.service.judge import Judge
 
@@ -30,8 +29,8 @@ SOCKET_SECONDS: Final = 30.0
 """For a client to send its request, or to take the answer."""
 
 _FIELDS: Final[dict[str, type]] = {
-    "candidate": str, "reference": str, "operator": str, "inputs": dict,
-    "entry": str, "declaration": dict, "explain": bool, "seed": int,
+    "candidate": str, "reference": str, "entry": str, "declaration": dict,
+    "explain": bool, "seed": int,
 }  # fmt: skip
 _LOCAL: Final = ("127.0.0.1", "localhost")
 
@@ -216,7 +215,7 @@ def _request(judge: Judge, body: Any) -> dict[str, Any]:
 
     Raises:
         Refused: if it is not of the form.
-        KfuzzError: if there is no such operator, or it has no such inputs.
+        KfuzzError: if what is declared is unknown or impossible.
     """
 
     def refuse(what: str) -> Refused:
@@ -232,20 +231,12 @@ def _request(judge: Judge, body: Any) -> dict[str, Any]:
             raise refuse(f"{name} is {type(value).__name__}, not {kind}")
     if "candidate" not in body:
         raise refuse("no candidate: its source is wanted")
-    if "reference" in body and "operator" in body:
-        raise refuse("both a reference and an operator: give one")
     asked = {n: body[n] for n in ("candidate", "explain", "seed") if n in body}
-    if "reference" in body or "operator" in body:
-        if "operator" in body and body["operator"] not in OPERATORS:
-            fix = suggestion(body["operator"], OPERATORS)
-            raise refuse(f"no operator {body['operator']!r:.60}; {fix}")
+    if "reference" in body:
         # With an end of line it is a text, never a file of this machine.
-        problem = body.get("operator") or body["reference"] + "\n"
-        claims = body.get("declaration", {})
-        asked["task"] = judge.task(
-            problem, body.get("inputs"), entry=body.get("entry", ""), **claims
-        )
+        text, claims = body["reference"] + "\n", body.get("declaration", {})
+        asked["task"] = judge.task(text, entry=body.get("entry", ""), **claims)
         return asked
     if not judge.has_task:
-        raise refuse("no problem: give a reference, or an operator and its inputs")
+        raise refuse("no problem: give a reference")
     return asked

@@ -214,7 +214,6 @@ def _answer(made: Judgement, *, keeps: bool) -> Message:
         "cases": made.coverage.cases,
         "seed": made.seed,
         "finding": found,
-        "phases": dict(made.phases),
         # What is kfuzz's fault, or the machine's, says nothing of a candidate.
         "of_candidate": made.verdict is not Verdict.ERROR or not made.is_built,
     }
