@@ -14,8 +14,7 @@ from kfuzz.features.lab.probe.sums import Outcome, Reading
 pytestmark = pytest.mark.gpu
 PLATFORM = "kfuzz.contracts.platform"
 PROBES = (
-    "order", "split", "accumulator", "alignment", "fused", "operands", "subnormals",
-    "store",
+    "order", "accumulator", "alignment", "fused", "operands", "subnormals", "store",
 )  # fmt: skip
 
 

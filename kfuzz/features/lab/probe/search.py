@@ -196,11 +196,9 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.CONTRACTION: arithmetic.contraction,
     arithmetic.SUBNORMALS: arithmetic.subnormals,
     arithmetic.STORE: arithmetic.store,
-    arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
 }
-# What "split" says follows from the orders that "order" finds.
-NAMES: Final = (*PROBES, orders.SPLIT)
+NAMES: Final = tuple(PROBES)
 
 
 def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Reading]:
@@ -210,14 +208,10 @@ def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Readin
         subject: the kernel.
         wanted: names of probes.
     """
-    for name, probe in PROBES.items():
-        own = {name, orders.SPLIT} if name == orders.ORDER else {name}
-        if not own & set(wanted):
-            continue
+    for name in (n for n in PROBES if n in wanted):
         try:
-            made = probe(subject)
-            several = [made] if isinstance(made, Reading) else made
-            yield from (r for r in several if r.probe in wanted)
+            made = PROBES[name](subject)
+            yield from [made] if isinstance(made, Reading) else made
         except Unobserved as why:
             inapplicable = isinstance(why, Inapplicable)
             outcome = Outcome.NOT_APPLICABLE if inapplicable else Outcome.UNDECIDED

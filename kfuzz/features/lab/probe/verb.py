@@ -45,9 +45,8 @@ def probe(
         list[str] | None,
         option(
             "--probe",
-            "Only this probe; repeatable. `order`, `split`, `accumulator`, "
-            "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`.",
+            "Only this probe; repeatable. `order`, `accumulator`, `alignment`, "
+            "`fused`, `operands`, `contraction`, `subnormals`, `store`, `intrinsics`.",
             metavar="NAME",
         ),
     ] = None,
