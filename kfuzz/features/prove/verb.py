@@ -38,7 +38,7 @@ def prove(
 
     From Triton's IR and the launches that the wrapper makes, for all sizes at once:
     loads and stores in bounds, stores of programs apart, loads apart from other
-    programs' stores, results stored whole, no 32-bit overflow, hints true. A
+    programs' stores, results stored whole, no 32-bit overflow. A
     counterexample is run; where it fails, it is a finding like any other. Needs the
     extra: pip install 'kfuzz[prove]'.
 

@@ -102,14 +102,13 @@ def repeated(
     inside = replace(where.under(running), loops=(*where.loops, loop))
     value = Number(index, low.bits, (), checks, wide)
     # Once to see what each iteration adds, then with that.
-    kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
+    kept = len(ev.graph.accesses), len(ev.graph.checks)
     known = ev.unknowns
     guesses = [_carried(init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
     counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
     del ev.graph.checks[kept[1] :]
-    del ev.graph.hints[kept[2] :]
     made = len(ev.graph.checks)
     varies = partial(_varies, known, loop)
     forms = [

@@ -706,27 +706,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Hint:
-    """What the source promises the compiler.
-
-    Attributes:
-        goal: what has to hold.
-        path: when it is promised.
-        shape: of the block.
-        needs: checks on which the values depend.
-        line: in the source.
-        text: the promise.
-    """
-
-    goal: Cond
-    path: Cond
-    shape: Shape
-    needs: Checks
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
 class Access:
     """A load, a store or an atomic, of all elements of a block at once.
 
@@ -781,21 +760,19 @@ class Graph:
     Attributes:
         accesses: in the order of the source's execution.
         checks: on results, by number.
-        hints: promises to the compiler.
         data: what is known of loaded and other unknown integers, by number.
         open: what is not understood, "" where all is.
     """
 
     accesses: list[Access] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    hints: list[Hint] = field(default_factory=list)
     data: dict[int, Data] = field(default_factory=dict)
     open: str = ""
 
     def signature(self) -> tuple[object, ...]:
         """Return what graphs have in common of which the same holds."""
         data = tuple(self.data.items())
-        return tuple(self.accesses), tuple(self.checks), tuple(self.hints), data
+        return tuple(self.accesses), tuple(self.checks), data
 
 
 class Unsupported(Exception):
