@@ -36,7 +36,6 @@ from kfuzz.features.prove.ir.values import (
     Checks,
     Cond,
     Data,
-    Descriptor,
     Graph,
     Number,
     Other,
@@ -171,8 +170,6 @@ def _closed(
             return _anything(ev, init, where), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
-        case Descriptor(), _, _ if end != guess:
-            raise Unsupported("a descriptor that a loop changes")
     return init, None
 
 
@@ -225,8 +222,6 @@ def until(
     for init, value in zip(inits, ends, strict=True):
         if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
             raise Unsupported("a pointer that a loop changes")
-        if isinstance(init, Descriptor) and value != init:
-            raise Unsupported("a descriptor that a loop changes")
     return [_anything(ev, value, where) for value in passed]
 
 
@@ -401,8 +396,6 @@ class Evaluator:
                     poly=choice(truth.cond, then.poly, other.poly),
                     checks=truth.checks | then.checks | other.checks,
                 )
-            case Descriptor(), _:
-                raise Unsupported("one of several tensor descriptors")
         return Other(getattr(then, "shape", ()))
 
     def region(

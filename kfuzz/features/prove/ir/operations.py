@@ -6,7 +6,7 @@ its integers may be anything.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from typing import Any, Final
@@ -21,7 +21,6 @@ from kfuzz.features.prove.ir.values import (
     STORE,
     TRUE,
     Access,
-    Descriptor,
     Number,
     Other,
     Pointer,
@@ -51,7 +50,7 @@ from kfuzz.features.prove.ir.values import (
     remainder,
 )
 
-# What loads, stores, atomics and tensor descriptors do: accesses of the graph.
+# What loads, stores and atomics do: accesses of the graph.
 
 
 def _access(step: Step, kind: str, pointer: Value, mask: Value | None) -> None:
@@ -97,51 +96,6 @@ def _atomic(step: Step) -> list[Value]:
     masked = step.operation.name == "tt.atomic_rmw" and len(rest) > 1
     _access(step, ATOMIC, pointer, rest[1] if masked else None)
     return step._replace(given=()).fresh("what an atomic gives")
-
-
-def _descriptor(step: Step) -> list[Value]:
-    base, types = step.given[0], step.operation.types
-    lists = re.findall(r"\[([^\]]*)\]", step.operation.words)
-    names = iter(step.given[1:])
-    groups = [
-        tuple(number_of(next(names)) for _ in split_outer(text)) for text in lists[:2]
-    ]
-    found = re.search(r"<((?:\d+x)+)", types.rpartition(",")[2])
-    found = found or re.search(r"tensor<((?:\d+x)+)", types)
-    if not isinstance(base, Pointer) or found is None:
-        raise Unsupported("a tensor descriptor")
-    block = tuple(int(n) for n in found[1].split("x") if n)
-    return [Descriptor(base, groups[0], groups[1], block)]
-
-
-def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value]:
-    """Access the part of a block that lies in the tensor; the rest is left out."""
-    tensor = step.given[0]
-    if not isinstance(tensor, Descriptor):
-        raise Unsupported("a tensor descriptor made on the host")
-    pointer = replace(tensor.base, shape=tensor.block)
-    offset, masks, checks, guards = as_poly(0), [], pointer.checks, step.where.checks
-    for dim, (size, stride, start) in enumerate(
-        zip(tensor.sizes, tensor.strides, map(number_of, offsets), strict=True)
-    ):
-        place = start.poly
-        if tensor.block[dim] > 1:
-            place = place + as_poly(lane(dim))
-        offset = offset + place * stride.poly
-        checks = checks | start.checks | stride.checks
-        masks += [at_most(0, place), below(place, size.poly)]
-        guards = guards | start.checks | size.checks
-    mask = Truth(all_of(masks), tensor.block, guards)
-    moved = replace(pointer, poly=pointer.poly + offset, checks=checks)
-    _access(step, kind, moved, mask)
-    made = step._replace(given=()).fresh(f"what {pointer.base} holds")
-    return made[: len(step.operation.results)]
-
-
-def _descriptor_store(step: Step) -> list[Value]:
-    kind = ATOMIC if "reduce" in step.operation.name else STORE
-    _block_access(step, kind, step.given[1:-1])
-    return []
 
 
 # Nothing that an address could depend on comes of these, or only an unknown integer.
@@ -449,10 +403,6 @@ _HANDLERS: Final[dict[str, Any]] = {
     "tt.store": _store,
     "tt.atomic_rmw": _atomic,
     "tt.atomic_cas": _atomic,
-    "tt.make_tensor_descriptor": _descriptor,
-    "tt.descriptor_load": lambda step: _block_access(step, LOAD, step.given[1:]),
-    "tt.descriptor_store": _descriptor_store,
-    "tt.descriptor_reduce": _descriptor_store,
     **{
         f"arith.{name}": _cast for name in ("extsi", "extui", "trunci", "index_cast")
     },

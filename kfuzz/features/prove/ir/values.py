@@ -635,23 +635,6 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Descriptor:
-    """A tensor descriptor.
-
-    Attributes:
-        base: where its first element lies.
-        sizes: of the tensor.
-        strides: in elements.
-        block: shape of what is accessed at once.
-    """
-
-    base: Pointer
-    sizes: tuple[Number, ...]
-    strides: tuple[Number, ...]
-    block: Shape
-
-
-@dataclass(frozen=True)
 class Other:
     """A value on which no address can depend: a float, or several.
 
@@ -662,7 +645,7 @@ class Other:
     shape: Shape = ()
 
 
-Value = Number | Truth | Pointer | Descriptor | Other
+Value = Number | Truth | Pointer | Other
 
 
 @dataclass(frozen=True)
