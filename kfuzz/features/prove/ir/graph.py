@@ -201,30 +201,6 @@ def _after(
     return _lost(init) if isinstance(init, Pointer) else _anything(ev, init, where)
 
 
-def until(
-    ev: "Evaluator", operation: Operation, names: dict[str, Value], where: Where
-) -> list[Value]:
-    """Evaluate a loop of which nothing is known but its condition."""
-    ev.loops += 1
-    loop = ev.loops
-    inside = replace(where, loops=(*where.loops, loop))
-    held = operation.operands
-    carried, inits = held[0::2], [names[n] for n in held[1::2]]
-    given = [_anything(ev, init, inside) for init in inits]
-    inner = {**names, **dict(zip(carried, given, strict=True))}
-    end = ev.region(operation.regions[0], (), inner, inside)
-    if end is None or end.name != "scf.condition":
-        raise Unsupported("a loop without a condition")
-    truth = ev.truth(inner[end.operands[0]])
-    passed = [inner[name] for name in end.operands[1:]]
-    last = ev.region(operation.regions[1], passed, inner, inside.under(truth))
-    ends = [inner[name] for name in last.operands] if last else []
-    for init, value in zip(inits, ends, strict=True):
-        if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
-            raise Unsupported("a pointer that a loop changes")
-    return [_anything(ev, value, where) for value in passed]
-
-
 def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
     """Return what may be any value of the kind of another one."""
     match value:
@@ -408,7 +384,7 @@ class Evaluator:
         names.update(zip([n for n, _ in blocks[0].arguments], given, strict=False))
         last = None
         for last in blocks[0].operations:
-            if last.name not in ("scf.yield", "scf.condition"):
+            if last.name != "scf.yield":
                 self._operation(last, names, where)
         return last
 
@@ -418,6 +394,8 @@ class Evaluator:
         handler = _CONTROL.get(operation.name)
         if handler is not None:
             results = handler(self, operation, names, where)
+        elif operation.regions:
+            raise Unsupported(f"{operation.name} (line {self.line_of(operation)})")
         else:
             given = [names[name] for name in operation.operands]
             results = operations.evaluate(Step(self, operation, given, where))
@@ -580,7 +558,6 @@ def _jump(
 _CONTROL: Final[dict[str, Any]] = {
     "scf.if": Evaluator._if,
     "scf.for": repeated,
-    "scf.while": until,
     "tt.call": Evaluator._call,
     "tt.reduce": Evaluator._reduce,
     "tt.scan": Evaluator._reduce,

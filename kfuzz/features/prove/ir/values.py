@@ -267,11 +267,6 @@ def _joined(kind: str, conditions: Iterable[Cond], empty: Cond, ends: Cond) -> C
     return next(iter(found)) if len(found) == 1 else Cond(kind, *found)
 
 
-def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """Return the conditions that a conjunction consists of."""
-    return condition.parts if condition.kind == "and" else (condition,)
-
-
 def choice(condition: Cond, then: Poly, other: Poly) -> Poly:
     """Return one of two numbers by a condition."""
     if condition == TRUE or then == other:
