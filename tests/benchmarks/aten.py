@@ -44,9 +44,10 @@ def searched(
     Returns:
         Counts, findings (class, kind, output and data type with a message) and errors.
     """
-    from kfuzz.contracts.aten.making import bound, overload
+    from kfuzz.contracts.aten.making import overload
     from tests.benchmarks.aten_listed import claims_of
     from tests.helpers.batched import tallied
+    from tests.helpers.overloads import bound
 
     began = time.monotonic()
     kernel = bound(name, given or overload(name), name=name, **claims_of(name))
