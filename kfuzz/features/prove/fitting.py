@@ -469,7 +469,6 @@ class Fit:
                 strides.append(inner if dense else own[dim])
             numel = _product(sizes)
             premises.append(Premise(equal(as_poly(whole), numel), ""))
-            premises += self._counting(numel)
             span = numel
             if dense:
                 found.append(Layout(tuple(sizes), tuple(strides), span, dense))
@@ -517,20 +516,7 @@ class Fit:
             for factors in _orders(flat):
                 chain = [_product(factors[i + 1 :]) for i in range(len(factors))]
                 found.append(Layout(tuple(factors), tuple(chain), flat, dense=True))
-        after = symbol(f"{name}.after")
-        if any(t.before or t.after > t.span for t in tensors):
-            premises += self._related(after, offer=False)
-            reach = self._known.get(after, as_poly(after))
-            found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
         return tuple(dict.fromkeys(found)), premises
-
-    def _counting(self, numel: Poly) -> Iterator[Premise]:
-        """Yield which integers are the number of a tensor's elements."""
-        wanted, own = self._column(numel), set(atoms_in(numel))
-        for base in self._bases if wanted and len(set(wanted)) >= ENOUGH else ():
-            if base not in own and self._column(as_poly(base)) == wanted:
-                text = f"{base} = {shown(numel)}"
-                yield Premise(equal(as_poly(base), numel), text)
 
     def _unit_steps(
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
@@ -620,9 +606,6 @@ class Fit:
                     made += self._flags(constant, n) if most > fewest else ()
                     continue
                 pairs = list(zip(column, values, strict=True))
-                if all(a == b for a, b in pairs):
-                    claim(equal(c, n), f"{constant} = {number}")
-                    continue
                 if all(a <= b for a, b in pairs):
                     claim(at_most(n, c), f"{number} <= {constant}")
                 elif most > fewest and all(a <= b for a, b in pairs if b < most):

@@ -8,7 +8,6 @@ its integers may be anything.
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import Any, Final
 
 from kfuzz.features.prove.ir.ttir import parse_type, split_outer
@@ -104,7 +103,8 @@ PURE: Final = (
     "arith.negf", "arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf",
     "arith.truncf", "arith.extf", "arith.sitofp", "arith.uitofp", "arith.fptosi",
     "arith.fptoui", "tt.dot", "tt.fp_to_fp", "tt.clampf", "tt.precise_",
-    "tt.mulhiui", "tt.extern_elementwise", "tt.histogram", "tt.gather", "ub.poison",
+    "tt.trans", "tt.reshape", "tt.mulhiui", "tt.extern_elementwise", "tt.histogram",
+    "tt.gather", "ub.poison",
     "tt.bitcast", "tt.cat", "tt.join", "arith.mulsi_extended", "arith.mului_extended",
 )  # fmt: skip
 _SILENT: Final = (
@@ -113,8 +113,7 @@ _SILENT: Final = (
 )  # fmt: skip
 # Of operands that are at least 0 these are what they are of unbounded integers.
 _POSITIVE: Final = frozenset(
-    f"arith.{name}"
-    for name in ("divui", "remui", "shrui", "shrsi", "andi", "maxui", "minui")
+    f"arith.{name}" for name in ("divui", "remui", "maxui", "minui")
 )
 # Python's are these of operands that are at least 0.
 _TRUNCATED: Final = ("arith.divsi", "arith.remsi")
@@ -215,35 +214,6 @@ def _expand(step: Step) -> list[Value]:
     ]
 
 
-def _transposed(step: Step) -> list[Value]:
-    found = re.search(r"order = array<i32: ([\d, ]*)>", step.operation.attributes)
-    assert found is not None
-    order, shape = [int(n) for n in found[1].split(",")], step.operation.made[0].shape
-    return [
-        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(order.index(dim))))
-    ]
-
-
-def _reshape(step: Step) -> list[Value]:
-    shape = step.operation.made[0].shape
-    old = getattr(step.given[0], "shape", ())
-    if isinstance(step.given[0], Other):
-        return [Other(shape)]
-    if "allow_reorder" in step.operation.words + step.operation.attributes:
-        return step.fresh("a reordered block")
-    flat = as_poly(0)
-    for dim, size in enumerate(shape):
-        place = as_poly(lane(dim)) if size > 1 else as_poly(0)
-        flat = flat * size + place
-
-    def placed(dim: int) -> Poly:
-        inner = prod(old[dim + 1 :])
-        upper = remainder(flat, as_poly(inner * old[dim])) if dim else flat
-        return quotient(upper, as_poly(inner))
-
-    return [_reshaped(step.given[0], shape, placed)]
-
-
 def _split(step: Step) -> list[Value]:
     """Return the halves; the text has the type of both once."""
     return [value for _ in step.operation.results for value in step.fresh("a half")]
@@ -270,14 +240,6 @@ def _arithmetic(step: Step) -> list[Value]:
         made = a + b if what == "sum" else a - b if what == "difference" else a * b
         checks = step.check(made, bits, what, shape, checks, wide)
         return [Number(made, bits, shape, checks, wide)]
-    if step.operation.name == "arith.shli":
-        if (by := b.constant) is None or not 0 <= by < bits:
-            # Noted all the same: loops count checks.
-            step.check(as_poly(0), bits, "shift", shape, (), wide)
-            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
-        made = a * (1 << by)
-        checks = step.check(made, bits, "shift", shape, checks, wide)
-        return [Number(made, bits, shape, checks, wide)]
     if step.operation.name in _POSITIVE or (
         step.operation.name in _TRUNCATED and step.graph.folded(a, b)
     ):
@@ -292,10 +254,6 @@ def _arithmetic(step: Step) -> list[Value]:
             made = least(a, b)
         case "arith.maxsi" | "arith.maxui":
             made = greatest(a, b)
-        case "arith.shrsi" | "arith.shrui" if b.constant is not None:
-            made = quotient(a, as_poly(1 << b.constant))
-        case "arith.andi" if (mask := b.constant or 0) > 0 and not mask & (mask + 1):
-            made = remainder(a, b + 1)
         case _:
             return [step.graph.unknown(bits, shape, step.where, wide=wide)]
     return [Number(made, bits, shape, checks, wide)]
@@ -312,8 +270,7 @@ def _logic(step: Step) -> list[Value]:
         case "arith.ori" | "arith.maxui":
             made = any_of([left.cond, right.cond])
         case _:  # arith.xori
-            one = all_of([left.cond, negated(right.cond)])
-            made = any_of([one, all_of([negated(left.cond), right.cond])])
+            return [step.graph.doubt(left.shape, step.where)]
     return [Truth(made, left.shape, checks)]
 
 
@@ -390,8 +347,6 @@ _HANDLERS: Final[dict[str, Any]] = {
     "tt.splat": _splat,
     "tt.broadcast": _splat,
     "tt.expand_dims": _expand,
-    "tt.trans": _transposed,
-    "tt.reshape": _reshape,
     "tt.split": _split,
     "tt.addptr": _addptr,
     "arith.select": _select,
