@@ -35,7 +35,9 @@ def probed(
         dtypes=dtypes, max_time=80.0,
     )  # fmt: skip
     told = [str(event)[:400] for event in probing.events(stop=threading.Event())]
-    lines = [*readings.reading_lines(probing.kernels, verbose=True)]
+    lines = []
+    for kernel in probing.kernels:
+        lines += readings.reading_lines(kernel, verbose=True)
     lines += [line for line in told if "Notice" in line or "Finding" in line]
     sys.stdout.write("\n".join(lines))
     return probing.kernels
