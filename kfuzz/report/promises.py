@@ -238,7 +238,7 @@ def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
     made = [
         (proof.count(answer), answer)
-        for answer in (Proven.ALL_SIZES, Proven.LAUNCH, Proven.REFUTED, Proven.OPEN)
+        for answer in (Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN)
     ]
     texts = [f"{count} {answer}" for count, answer in made if count]
     text = f"of {len(proof.properties)} properties {', '.join(texts)}"
@@ -260,10 +260,6 @@ def _answer(found: ProvenProperty) -> str:
         return str(found.answer)
     place = f"line {found.line}: " if found.line else ""
     text = f"{found.answer}: {place}{one_line(found.why)}"
-    if found.launch:
-        text = (
-            f"{found.answer}: {one_line(found.launch)} ({place}{one_line(found.why)})"
-        )
     if found.finding:
         text += f" ({found.finding})"
     return text
