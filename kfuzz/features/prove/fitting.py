@@ -469,6 +469,7 @@ class Fit:
                 strides.append(inner if dense else own[dim])
             numel = _product(sizes)
             premises.append(Premise(equal(as_poly(whole), numel), ""))
+            premises += self._counting(numel)
             span = numel
             if dense:
                 found.append(Layout(tuple(sizes), tuple(strides), span, dense))
@@ -517,6 +518,14 @@ class Fit:
                 chain = [_product(factors[i + 1 :]) for i in range(len(factors))]
                 found.append(Layout(tuple(factors), tuple(chain), flat, dense=True))
         return tuple(dict.fromkeys(found)), premises
+
+    def _counting(self, numel: Poly) -> Iterator[Premise]:
+        """Yield which integers are the number of a tensor's elements."""
+        wanted, own = self._column(numel), set(atoms_in(numel))
+        for base in self._bases if wanted and len(set(wanted)) >= ENOUGH else ():
+            if base not in own and self._column(as_poly(base)) == wanted:
+                text = f"{base} = {shown(numel)}"
+                yield Premise(equal(as_poly(base), numel), text)
 
     def _unit_steps(
         self, name: str, tensors: Sequence[TensorArgument], sizes: Sequence[Poly],
