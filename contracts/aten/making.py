@@ -684,23 +684,6 @@ def _target(argument: Any, arguments: tuple[Argument, ...]) -> Argument:
     return replace(made, parameters=names if made.listed else (made.name,))
 
 
-def writing() -> Iterator[str]:
-    """Yield the in-place overloads and those with `out` of the table's rows."""
-    for base in sorted({name.partition(".")[0] for name in ROWS}):
-        for operator in (base, f"{base}_"):
-            every = overloads(operator)
-            yield from (n for n in every if base_of(n) in ROWS and known(n))
-
-
-def known(name: str) -> bool:
-    """Whether `find` finds an overload."""
-    try:
-        find(name)
-    except BindingError:
-        return False
-    return True
-
-
 # A kernel of the dispatcher's as a function that kfuzz calls.
 
 
