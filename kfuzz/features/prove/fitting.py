@@ -517,6 +517,11 @@ class Fit:
             for factors in _orders(flat):
                 chain = [_product(factors[i + 1 :]) for i in range(len(factors))]
                 found.append(Layout(tuple(factors), tuple(chain), flat, dense=True))
+        after = symbol(f"{name}.after")
+        if any(t.before or t.after > t.span for t in tensors):
+            premises += self._related(after, offer=False)
+            reach = self._known.get(after, as_poly(after))
+            found.append(Layout((reach,), (as_poly(1),), reach, dense=False))
         return tuple(dict.fromkeys(found)), premises
 
     def _counting(self, numel: Poly) -> Iterator[Premise]:
