@@ -8,7 +8,7 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from typing import Final
 
@@ -19,18 +19,18 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import Depth
+from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.finding import Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Role, Soundness, Verdict
 from kfuzz.engine.workers.jobs import Stopped, processors, streamed, waited
-from kfuzz.engine.workers.runner import attributed, is_fault, runner_of
+from kfuzz.engine.workers.runner import Runner, attributed, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.calling import as_argument
-from kfuzz.evaluation.drawing import round_seed, search_round, strategy_of
+from kfuzz.evaluation.drawing import round_seed
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import (
     BACKENDS,
@@ -61,8 +61,6 @@ DIAGNOSED_FOR_CLASS: Final = 64
 CONFORMING_SHARE: Final = 4
 INTERPRETED_SHARE: Final = 16
 
-Judge = Callable[[Case, Depth], CaseReport]
-
 
 def share(entry: Entry, cases: int) -> int:
     """Return how many cases a witness gets."""
@@ -80,63 +78,62 @@ def unsearched(entry: Entry, problem: str = "") -> Outcome:
     )  # fmt: skip
 
 
-def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Outcome:
+def search(
+    entry: Entry, runner: Runner, *, cases: int, seed: int, stop: threading.Event
+) -> Outcome:
     """Judge cases of a witness until the class that it violates is broken, or any.
 
     Args:
         entry: the witness.
-        judge: judges a case at a depth, "search" or "full".
+        runner: draws and judges its cases.
         cases: see `share`.
         seed: everything drawn depends on it.
+        stop: set to end it.
 
     Raises:
-        Stopped: once the judge has.
+        Stopped: once it is set.
     """
-    kernel, until = entry.load(), entry.witness.contract
-    cases = share(entry, cases)
+    name, until = entry.witness.kernel, entry.witness.contract
+    cases, number = share(entry, cases), 0
     found, decided = unsearched(entry), Counter[str]()
     most = DIAGNOSED_FOR_CLASS if until in _DISTINGUISHED else DIAGNOSED
-    stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
     def is_over() -> bool:
+        if stop.is_set():
+            raise Stopped
         wanted = until in found.found if until else bool(found.found)
-        spent = bool(stopped) or bool(found.problem) or found.cases >= cases
-        return wanted or spent
+        return wanted or bool(found.problem) or found.cases >= cases
 
-    def once(case: Case) -> CaseReport | None:
-        if is_over():
-            return None
-        try:
+    def judge(case: Case, depth: Depth) -> CaseReport:
+        report = runner.judge(case, depth)
+        located = runner.locate(case) if is_fault(report) else None
+        return report if located is None else attributed(report, located[1])
+
+    while not is_over():
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND)
+        drawn = runner.generate(
+            budget=BACKENDS[entry.backend].limits.sizes, without=frozenset(),
+            scale=Scale.USUAL, cases=min(size, cases - found.cases),
+            seed_value=round_seed(seed, name, number),
+        )  # fmt: skip
+        number += 1
+        for case in drawn:
+            if is_over():
+                break
             report = judge(case, Depth.SEARCH)
             found.cases += 1
             found.problem = report.error or ""
             for contract, verdict in report.verdicts.items():
                 decided[contract] += verdict is Verdict.CONFORMS
             if (failure := report.failure) is not None:
-                symptom = failure.signature(kernel.name).symptom
+                symptom = failure.signature(name).symptom
                 symptoms[symptom] += 1
                 times = symptoms[symptom]
                 diagnosed = times <= most or times & (times - 1) == 0
                 if diagnosed and failure.contract in _DISTINGUISHED:
                     failure = judge(case, Depth.FULL).failure or failure
                 found.found.setdefault(failure.contract, failure.message)
-        except Stopped as why:
-            stopped.append(why)
-            return None
-        return report
-
-    drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
-    assert drawn is not None
-    number, before = 0, -1
-    while not is_over() and found.cases > before:  # else its domain holds no more
-        before = found.cases
-        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - before)
-        value = round_seed(seed, kernel.name, number)
-        search_round(drawn, once, cases=size, seed_value=value)
-        number += 1
-    if stopped:
-        raise stopped[0]
     found.decided = {name: count for name, count in sorted(decided.items()) if count}
     return found
 
@@ -276,15 +273,8 @@ def _searched(
         budget=backend.on.limits.sizes, device=device,
     )  # fmt: skip
 
-    def judge(case: Case, depth: Depth) -> CaseReport:
-        if stop.is_set():
-            raise Stopped
-        report = runner.judge(case, depth)
-        located = runner.locate(case) if is_fault(report) else None
-        return report if located is None else attributed(report, located[1])
-
     try:
-        found = search(entry, judge, cases=cases, seed=seed)
+        found = search(entry, runner, cases=cases, seed=seed, stop=stop)
         child = backend.fork(
             lambda: True, device=device if backend.on.numbered else "", serve=SERVE
         )
