@@ -230,7 +230,7 @@ def kernel(
         if overload is not None:
             from kfuzz.contracts.aten.making import form
 
-            given = form(overload, given, registered=False)
+            given = form(overload, given)
         bound = fit(
             operator,
             given,

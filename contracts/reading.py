@@ -217,15 +217,6 @@ def undecided(evidence: Evidence) -> int:
 
 
 @_once
-def ratios(evidence: Evidence) -> dict[str, float]:
-    """Largest |error| / tolerance of the base run, by output."""
-    made = comparisons(evidence, Probe.BASE)
-    return {
-        name: float(made[name].ratio.max()) for name in made if made[name].ratio.numel()
-    }
-
-
-@_once
 def unjudged(evidence: Evidence) -> tuple[str, ...]:
     """Results of the base run of whose elements none could be judged.
 
@@ -270,9 +261,11 @@ def _open_elements(evidence: Evidence) -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
+@_once
 def worst_ratio(evidence: Evidence) -> float:
     """Largest |error| / tolerance of the base run."""
-    return max(ratios(evidence).values(), default=0.0)
+    made = comparisons(evidence, Probe.BASE).values()
+    return max((float(m.ratio.max()) for m in made if m.ratio.numel()), default=0.0)
 
 
 def miss_of(evidence: Evidence, probe: Probe = Probe.BASE) -> Miss | None:

@@ -22,18 +22,19 @@ from kfuzz.contracts.aten.rows import (
     accepting,
     naming,
 )
-from kfuzz.contracts.binding import BoundKernel, fit
 from kfuzz.contracts.operator import MOVES, Form, Operator, Structure, Tolerance
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, suggestion
-from kfuzz.core.finding import ATEN as NAMESPACE
 from kfuzz.core.verdict import LIST
 from kfuzz.core.verdict import named as results_by_name
 from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
+
+
+NAMESPACE: Final = "aten::"
 
 
 def plain(name: str) -> str:
@@ -683,49 +684,26 @@ def _target(argument: Any, arguments: tuple[Argument, ...]) -> Argument:
     return replace(made, parameters=names if made.listed else (made.name,))
 
 
-def writing() -> Iterator[str]:
-    """Yield the in-place overloads and those with `out` of the table's rows."""
-    for base in sorted({name.partition(".")[0] for name in ROWS}):
-        for operator in (base, f"{base}_"):
-            every = overloads(operator)
-            yield from (n for n in every if base_of(n) in ROWS and known(n))
-
-
-def known(name: str) -> bool:
-    """Whether `find` finds an overload."""
-    try:
-        find(name)
-    except BindingError:
-        return False
-    return True
-
-
 # A kernel of the dispatcher's as a function that kfuzz calls.
 
 
 class AtenForm(Form):
     """An implementation of an overload, called as torch's dispatcher calls it.
 
-    It may take fewer scalars than the schema has: they then keep their defaults. A
-    kernel that is registered with the dispatcher is given them all.
+    It may take fewer scalars than the schema has: they then keep their defaults.
     """
 
-    def __init__(
-        self, overload: Overload, given: Callable[..., Any], *, registered: bool
-    ) -> None:
+    def __init__(self, overload: Overload, given: Callable[..., Any]) -> None:
         self.overload = overload
         self.__name__ = str(getattr(given, "__name__", ""))
         self.__wrapped__ = given
-        self._registered = registered
 
     def fitted(
         self, operator: Operator, declaration: Declaration, where: str
     ) -> Callable[..., Any]:
         """Return the function that an operator's tensors and scalars are passed to."""
         overload, given = self.overload, self.__wrapped__
-        takes = overload.arguments
-        if not self._registered:
-            takes = taken(given, takes)
+        takes = taken(given, overload.arguments)
         signature = _signature(operator, takes, overload.out)
         names = [name for name in operator.tensors if name in signature.parameters]
         parameters = tensors_of(operator.inputs)
@@ -813,39 +791,8 @@ def _signature(
 # Binding implementations to overloads by name.
 
 
-def bound(
-    overload: str,
-    given: Callable[..., Any],
-    *,
-    name: str,
-    module: str = "",
-    **claims: Any,
-) -> BoundKernel:
-    """Return an implementation of an overload as a kernel, registered nowhere.
-
-    Args:
-        overload: its name, "add.Tensor".
-        given: the implementation, called as torch's dispatcher calls it.
-        name: the kernel's.
-        module: that bound it.
-        claims: its declarations, besides those that the overload makes.
-
-    Raises:
-        BindingError: as `find` and `kfuzz.kernel`.
-    """
-    found = find(overload)
-    return fit(
-        found.operator,
-        form(found, given, registered=True),
-        {**found.claims, **claims},
-        name=name,
-        module=module,
-        top_level=True,
-    )
-
-
 def form(
-    found: Overload, given: Callable[..., Any] | Form, *, registered: bool
+    found: Overload, given: Callable[..., Any] | Form
 ) -> Callable[..., Any] | Form:
     """Return what is bound to an overload's operator in place of an implementation.
 
@@ -853,4 +800,4 @@ def form(
     """
     if isinstance(given, Form) or not callable(given):
         return given
-    return AtenForm(found, given, registered=registered)
+    return AtenForm(found, given)

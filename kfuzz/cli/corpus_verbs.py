@@ -13,10 +13,8 @@ from kfuzz.cli.settings import (
     CorpusOption,
     FormatOption,
     checking,
-    one_of,
     option,
     reports,
-    shared,
     targets_argument,
 )
 from kfuzz.cli.streams import ExitCode, note, print_report, stopping
@@ -306,10 +304,6 @@ def _features(texts: Sequence[str]) -> list[Feature]:
 
 # kfuzz contracts list|operators|show: what kernels are held to.
 
-_FormatOption = Annotated[
-    str, shared("format", "What to print.", kind=one_of("text", "markdown", "json"))
-]
-
 contracts_app = typer.Typer(
     help="Look at the contracts.", rich_markup_mode=None, add_completion=False
 )
@@ -325,7 +319,7 @@ def list_contracts(
             show_default=False,
         ),
     ] = "",
-    format: _FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """List the contract classes, each with the number of operators that it binds."""
     from kfuzz.contracts.suite import every_contract
@@ -339,15 +333,14 @@ def list_contracts(
         fix = "`kfuzz contracts list` names the classes, `operators` the operators"
         raise UsageError(f"no contract matches {glob!r:.60}", fix=fix)
 
-    def lines() -> list[str]:
-        if not glob:
-            return class_lines(every, markdown=format == "markdown")
-        if format == "markdown":
-            return [f"- `{c.identifier}`: {promise(c)}" for c in chosen]
-        return table([(c.identifier, promise(c)) for c in chosen])
-
     print_report(
-        format, lambda: {"contracts": [contract_document(c) for c in chosen]}, lines
+        format,
+        lambda: {"contracts": [contract_document(c) for c in chosen]},
+        lambda: (
+            table([(c.identifier, promise(c)) for c in chosen])
+            if glob
+            else class_lines(every)
+        ),
     )
     return ExitCode.OK
 
@@ -361,7 +354,7 @@ def operators(
             "imported."
         ),
     ] = None,
-    format: _FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """List the operators, each with its call and the number of its contracts."""
     from kfuzz.contracts.operators import OPERATORS
@@ -384,7 +377,7 @@ def _print_operators(
     print_report(
         format,
         lambda: {"operators": list(map(operator_document, operators()))},
-        lambda: lines(operators(), markdown=format == "markdown"),
+        lambda: lines(operators()),
     )
     return ExitCode.OK
 
@@ -400,7 +393,7 @@ def show_contracts(
             '("my_kernels.py::rope").',
         ),
     ],
-    format: _FormatOption = "text",
+    format: FormatOption = "text",
 ) -> int:
     """Show the eight parts of one contract or class, or what an operator promises."""
     from kfuzz.contracts.classes import CLASSES
@@ -415,7 +408,7 @@ def show_contracts(
         print_report(
             format,
             lambda: {"contract": contract_page(found)},
-            lambda: promises.contract_lines(found, markdown=format == "markdown"),
+            lambda: promises.contract_lines(found),
         )
         return ExitCode.OK
     if id not in OPERATORS and not is_target:

@@ -20,7 +20,6 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.streams import ExitCode, print_report
 from kfuzz.core.errors import UsageError, suggestion
-from kfuzz.core.finding import ATEN
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.files import read_toml
 from kfuzz.store.mirror import is_url
@@ -144,11 +143,8 @@ class Project:
     @property
     def modules(self) -> tuple[str, ...]:
         """Modules and packages that its file names as targets."""
-        named = (
-            *self.config.values.get("targets", ()),
-            *self.config.values.get("aten", ()),
-        )
-        texts = (text.removeprefix(ATEN).partition(":")[0] for text in named)
+        named = self.config.values.get("targets", ())
+        texts = (text.partition(":")[0] for text in named)
         return tuple(t for t in texts if "/" not in t and not t.endswith(".py"))
 
     def store(self) -> Corpus:

@@ -38,7 +38,7 @@ _TrustOption = Annotated[
     option(
         "--trust",
         "Import modules outside the project, too, where findings name them. Without "
-        "it only those in `targets` and `aten` of [tool.kfuzz].",
+        "it only those in `targets` of [tool.kfuzz].",
     ),
 ]
 

@@ -33,7 +33,6 @@ from kfuzz.core.errors import (
 )
 from kfuzz.core.event import Event, Exited, KernelFinished
 from kfuzz.core.features import hook
-from kfuzz.core.finding import ATEN
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
 from kfuzz.engine.workers.jobs import LOOK_SECONDS
@@ -67,15 +66,11 @@ def run(**given: Any) -> int:
     if not settings["quiet"]:
         for name, hint in settings.unknown_variables():
             typer.echo(f"kfuzz: {name} is set and is no setting: {hint}", err=True)
-    # Those of the project are meant where the command line names neither.
-    targets = tuple(f"{ATEN}{name}" for name in settings["aten"])
-    if given["targets"] or not targets:
-        targets = (*project.targets(settings["targets"]), *targets)
     config = run_config(
         settings.__getitem__,
         project.root,
         project.corpus,
-        targets=targets,
+        targets=project.targets(settings["targets"]),
         started=started,
     )
     if settings.chosen["max-time"].source != UNSAID:

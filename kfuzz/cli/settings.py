@@ -318,7 +318,6 @@ NAME: Final = Kind(lambda text, place: text, "NAME")
 FILE: Final = Kind(lambda text, place: place.path(text), "FILE")
 CORPUS: Final = Kind(_corpus, "DIR|URL")
 GLOBS: Final = Kind(lambda text, place: (text,), "GLOB", many=True)
-MODULES: Final = replace(GLOBS, metavar="PACKAGE")
 VALUES_GPU_TARGETS: Final = Kind(
     lambda text, place: gpu_targets(text.split(","), place.label), "ARCH[,…]", many=True
 )
@@ -425,12 +424,6 @@ SETTINGS: Final[dict[str, Setting]] = {
             "targets", TARGETS,
             "path.py, path.py::name, a folder, package.module or package.module:name; "
             "without any, targets of [tool.kfuzz].", (), option=(),
-        ),
-        Setting(
-            "aten", MODULES,
-            "A package that overrides torch's operators: search every overload that "
-            "it implements, by registrations while it is imported or by a table of "
-            "its own. Repeatable.", (), repeated=True,
         ),
         Setting(
             "max-time", DURATION,

@@ -406,6 +406,60 @@ class Outcome:
         return code_of_search(ran=ran, **{name: name in self._seen for name in names})
 
 
+def print_examined(
+    produce: Callable[[Event], Iterator[event_Event]],
+    form: str,
+    *,
+    quiet: bool,
+    fail_on: str,
+    corpus: str,
+    lines: Callable[[KernelFinished], Iterable[str]],
+    document: Callable[[KernelFinished], dict[str, Any]],
+    more: Callable[[], dict[str, Any]] = dict,
+) -> ExitCode:
+    """Print what comes of kernels that are looked at one after the other.
+
+    Args:
+        produce: yields what happens, given what ends it.
+        form: "json" for one document, anything else for lines.
+        quiet: without progress.
+        fail_on: "any" where known findings fail it, too.
+        corpus: the folder if it is not the default, for the printed commands.
+        lines: returns those of a kernel, which are printed as it is done.
+        document: returns that of a kernel, without its findings.
+        more: returns what else the whole document has.
+    """
+    from kfuzz.report import json_report
+    from kfuzz.report.terminal import TerminalReport
+
+    outcome, made = Outcome(fail_on_any=fail_on == "any"), list[dict[str, Any]]()
+    as_json = form == "json"
+    with report_stream() as out, stopping() as stop:
+        shown = sys.stderr if as_json else out
+        terminal = TerminalReport(shown, quiet=quiet, corpus=corpus, summary=False)
+
+        def feed(event: event_Event) -> None:
+            outcome.feed(event)
+            terminal.feed(event)
+            if not isinstance(event, KernelFinished):
+                return
+            for line in () if as_json else lines(event):
+                print(line, file=out, flush=True)
+            if as_json:
+                findings = [
+                    json_report.finding_summary(f, event.paths.get(f.id, ""))
+                    for f in event.findings
+                ]
+                made.append({**document(event), "findings": findings})
+
+        with terminal:
+            consume(produce(stop), feed, stop)
+        if as_json:
+            whole = {**more(), "interrupted": stop.is_set(), "kernels": made}
+            json_report.write(whole, out)
+    return outcome.code()
+
+
 def report_error(error: BaseException, *, verbose: bool) -> ExitCode:
     """Print an exception as one paragraph and return the exit code.
 

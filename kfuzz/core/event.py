@@ -14,14 +14,8 @@ class Proven(StrEnum):
     """How far a property is proved."""
 
     ALL_SIZES = "proved for all sizes"
-    LAUNCH = "proved for this launch, any grid"
     REFUTED = "refuted"
     OPEN = "open"
-
-    @property
-    def decided(self) -> bool:
-        """Whether it is known to hold or not to."""
-        return self is not Proven.OPEN
 
 
 @dataclass(frozen=True)
@@ -33,15 +27,15 @@ class ProvenProperty:
         answer: how far it is proved.
         why: why it is open, or what refutes it; "" where it is proved.
         line: in the source, where it is not proved; 0 where no line is at fault.
-        launch: of what is proved for single launches, these, in words.
         finding: of what is refuted, the identifier of the finding.
     """
+
+    RETIRED: ClassVar = ("launch",)
 
     name: str
     answer: Proven
     why: str = ""
     line: int = 0
-    launch: str = ""
     finding: str = ""
 
 

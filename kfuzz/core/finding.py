@@ -213,10 +213,6 @@ def severity_of(
 MAX_NAME: Final = 80
 
 
-ATEN: Final = "aten::"
-"""What stands before a module whose implementations of torch's overloads are bound."""
-
-
 @dataclass(frozen=True)
 class Target:
     """Where a kernel lives.
@@ -225,8 +221,7 @@ class Target:
         file: path of the defining file, relative to the project; "" where the
             kernel has no importable home or lies outside the project.
         name: the kernel's bound name.
-        module: dotted module where the target was given as one, behind "aten::" where
-            it was given as a package that overrides torch's operators; else "".
+        module: dotted module where the target was given as one; else "".
         reference: path of the reference that `file`, a candidate nobody vouches
             for, is held against; "" for kernels.
     """

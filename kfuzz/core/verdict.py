@@ -655,7 +655,6 @@ class CaseReport:
         needs_gpu: whether that is because the call needs a GPU and there is none.
         error: what failed in kfuzz or the machine, None if nothing did.
         ratio: largest |error| / tolerance over all outputs, 0 where exact.
-        ratios: the same of each output, by name, where there are several.
         notes: what is suspicious about the case and violates nothing, one line
             each.
         alone: why Triton's interpreter ran programs one after the other, if it did.
@@ -682,7 +681,6 @@ class CaseReport:
     needs_gpu: bool = False
     error: str | None = None
     ratio: float = 0.0
-    ratios: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     beside: Allocation | None = None

@@ -21,7 +21,7 @@ from kfuzz.core.budget import Depth
 from kfuzz.core.errors import BackendError, BindingError, KfuzzError, UsageError
 from kfuzz.core.event import Event, FindingSaved, Notice
 from kfuzz.core.features import needed
-from kfuzz.core.finding import ATEN, Finding
+from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State
 from kfuzz.engine import scripts
 from kfuzz.engine.config import ReplayConfig, ReplayResult
@@ -253,9 +253,8 @@ def _require_trusted(module: str, config: ReplayConfig) -> None:
     Raises:
         UsageError: if it is neither the project's nor trusted.
     """
-    name = f"{module.removeprefix(ATEN)}."
     trusted = config.trusted
-    if trusted is None or any(name.startswith(f"{each}.") for each in trusted):
+    if trusted is None or any(f"{module}.".startswith(f"{t}.") for t in trusted):
         return
     if not is_of_project(module, config.root):
         raise UsageError(

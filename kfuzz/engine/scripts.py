@@ -19,7 +19,7 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import DecodeError, KfuzzError
-from kfuzz.core.finding import ATEN, Finding, Target
+from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import VALUE_KINDS, Kind, path_of
 from kfuzz.engine.confirm import takes_way
@@ -143,12 +143,6 @@ def _home(finding: Finding, target: str) -> Target:
         source = resolve_one(target, home.name)
         file = "" if source.file is None else os.path.relpath(source.file)
         return Target(file, source.only[0], source.module)
-    elif home.module.startswith(ATEN):
-        what = "no script calls an overload that a package registers as it is imported"
-        fix += (
-            "; or bind the function in a file, "
-            f'kfuzz.kernel("{ATEN}{home.name}")(function), and name it: --target'
-        )
     elif not home.file and not home.module:
         what = "the finding's kernel has no importable home, or one outside the project"
         fix = "name it: --target path.py::name"

@@ -28,7 +28,6 @@ from kfuzz.contracts.reading import (
     decided,
     given_optionals,
     notes,
-    ratios,
     worst_ratio,
 )
 from kfuzz.contracts.suite import judge, mapped, suspected
@@ -588,7 +587,6 @@ class Evaluator:
             limit=wider,
             aspects=aspects,
             ratio=worst_ratio(evidence),
-            ratios=ratios(evidence) if len(ratios(evidence)) > 1 else {},
             notes=notes(evidence) if failure is None else (),
             alone=evidence.base.alone,
             beside=evidence.base.beside,

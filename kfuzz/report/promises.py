@@ -23,8 +23,6 @@ from kfuzz.core.event import KernelFinished, KernelProof, Proven, ProvenProperty
 from kfuzz.report.text import (
     Section,
     counted,
-    markdown_page,
-    markdown_table,
     one_line,
     table,
     text_page,
@@ -63,16 +61,13 @@ def promise(contract: Contract) -> str:
     return found.title if found else contract.postcondition
 
 
-def contract_lines(contract: Contract, *, markdown: bool) -> list[str]:
-    """Return the eight parts, each under its name, as text or a page of Markdown."""
-    parts, head = whole(contract), f"{contract.identifier}: {promise(contract)}"
-    if markdown:
-        return markdown_page(head, (), as_sections(parts))
+def contract_lines(contract: Contract) -> list[str]:
+    """Return the eight parts, each under its name."""
     sections = [
         Section(name, [line for text in texts for line in _wrapped(text)])
-        for name, texts in parts
+        for name, texts in whole(contract)
     ]
-    return text_page(head, (), sections)
+    return text_page(f"{contract.identifier}: {promise(contract)}", (), sections)
 
 
 def as_sections(parts: list[tuple[str, list[str]]]) -> list[Section]:
@@ -165,14 +160,13 @@ def _every() -> dict[str, Contract]:
 # Operators for people: all of them as a table, one as a page.
 
 
-def operator_lines(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
+def operator_lines(operators: Iterable[Operator]) -> list[str]:
     """Return a line for each operator below a header: its call, and its contracts."""
     rows = [(o.name, o.signature_text(), str(len(contracts_of(o)))) for o in operators]
-    draw = markdown_table if markdown else table
-    return draw([("operator", "call", "contracts"), *sorted(rows)], numbers=(2,))
+    return table([("operator", "call", "contracts"), *sorted(rows)], numbers=(2,))
 
 
-def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
+def operator_page(operator: Operator) -> list[str]:
     """Return what an operator takes and returns, and the contracts that bind it."""
     # Contracts are listed without torch, which an example needs.
     from kfuzz.contracts.gradients.operators import at_an_example
@@ -196,14 +190,12 @@ def operator_page(operator: Operator, *, markdown: bool) -> list[str]:
         Section("forms", rows=[("algorithm", "function", "what"), *forms]),
         Section(counted(len(bound), "contract"), rows=rows),
     ]
-    draw = markdown_page if markdown else text_page
-    return draw(operator.name, facts, sections)
+    return text_page(operator.name, facts, sections)
 
 
-def operator_pages(operators: Iterable[Operator], *, markdown: bool) -> list[str]:
+def operator_pages(operators: Iterable[Operator]) -> list[str]:
     """Return several such pages, a line left free between them."""
-    pages = (operator_page(o, markdown=markdown) for o in operators)
-    return [line for page in pages for line in (*page, "")][:-1]
+    return [line for o in operators for line in (*operator_page(o), "")][:-1]
 
 
 def operator_document(operator: Operator) -> dict[str, Any]:
@@ -218,12 +210,11 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     }
 
 
-def class_lines(contracts: Iterable[Contract], *, markdown: bool) -> list[str]:
+def class_lines(contracts: Iterable[Contract]) -> list[str]:
     """Return a line for each class below a header, with its number of operators."""
     counts = Counter(c.identifier.partition("/")[0] for c in contracts)
     rows = [(i, CLASSES[i].title, str(counts[i])) for i in sorted(CLASSES)]
-    draw = markdown_table if markdown else table
-    lines = draw([("class", "name", "operators"), *rows], numbers=(2,))
+    lines = table([("class", "name", "operators"), *rows], numbers=(2,))
     total = f"{counts.total()} contracts; `kfuzz contracts list '*/softmax'` names some"
     return [*lines, "", total]
 
@@ -247,7 +238,7 @@ def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
     made = [
         (proof.count(answer), answer)
-        for answer in (Proven.ALL_SIZES, Proven.LAUNCH, Proven.REFUTED, Proven.OPEN)
+        for answer in (Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN)
     ]
     texts = [f"{count} {answer}" for count, answer in made if count]
     text = f"of {len(proof.properties)} properties {', '.join(texts)}"
@@ -269,10 +260,6 @@ def _answer(found: ProvenProperty) -> str:
         return str(found.answer)
     place = f"line {found.line}: " if found.line else ""
     text = f"{found.answer}: {place}{one_line(found.why)}"
-    if found.launch:
-        text = (
-            f"{found.answer}: {one_line(found.launch)} ({place}{one_line(found.why)})"
-        )
     if found.finding:
         text += f" ({found.finding})"
     return text

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.core.codec import INLINE_ELEMENTS, decode, encode
 from kfuzz.core.errors import DecodeError, HarnessError, StorageError, UsageError
-from kfuzz.core.finding import ATEN, Finding, Mark, Target, renamed, safe_name
+from kfuzz.core.finding import Finding, Mark, Target, renamed, safe_name
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Signature, State
 from kfuzz.store import files as strict_json
@@ -74,8 +74,7 @@ def unsafe_reference(finding: Finding) -> tuple[str, str] | None:
         return "target.file", (
             f"{target.file!r:.80} leads outside the project; it must be relative"
         )
-    module = target.module.removeprefix(ATEN)
-    parts = module.split(".") if target.module else []
+    parts = target.module.split(".") if target.module else []
     if not all(part.isidentifier() for part in parts):
         return "target.module", f"{target.module!r:.80} is not a dotted module name"
     mark = finding.mark or Mark("")

@@ -38,7 +38,7 @@ from kfuzz.core.errors import (
     message_of,
     suggestion,
 )
-from kfuzz.core.finding import ATEN, Target, relative, short_hash
+from kfuzz.core.finding import Target, relative, short_hash
 from kfuzz.execution.calls.compiling import import_compiler
 from kfuzz.execution.processes.forking import uncollected
 from kfuzz.store.files import MOST_SOURCE, read_plain, read_source
@@ -66,7 +66,6 @@ def home_of(target: Target, root: Path) -> Path | None:
 
 def file_of_module(module: str, root: Path) -> Path | None:
     """Return a module's file, where it or its path is known; packages stay unloaded."""
-    module = module.removeprefix(ATEN)
     known = getattr(sys.modules.get(module), "__file__", None)
     if known:
         return Path(known).resolve()
@@ -83,10 +82,9 @@ def is_of_project(module: str, root: Path) -> bool:
 
     What is installed, in an environment within the project too, is others' code.
     """
-    name = module.removeprefix(ATEN)
-    if name.partition(".")[0] == "kfuzz":
+    if module.partition(".")[0] == "kfuzz":
         return True
-    path = file_of_module(name, Path.cwd())  # as an import looks for it
+    path = file_of_module(module, Path.cwd())  # as an import looks for it
     if path is None or not path.is_relative_to(root.resolve()):
         return False
     return _INSTALLED.isdisjoint(path.parts)
@@ -324,8 +322,7 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
     Raises:
         UsageError: if the path or module does not exist.
     """
-    prefix = ATEN if target.startswith(ATEN) else ""
-    text, colons, name = target.removeprefix(prefix).partition("::")
+    text, colons, name = target.partition("::")
     if not text or (colons and not name):
         raise UsageError(
             "the target lacks a part" if target else "the target is empty",
@@ -335,8 +332,6 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
         )
     only = (name,) if name else ()
     path = (base or Path.cwd()) / text
-    if prefix:
-        return [_module_source(text, target, prefix)]
     if os.path.isfile(path):
         return [Source(file=path.resolve(), only=only)]
     if os.path.isdir(path):
@@ -351,16 +346,16 @@ def resolve(target: str, *, base: Path | None = None) -> list[Source]:
         near = [p.name for p in parent.glob("*.py")] if os.path.isdir(parent) else []
         fix = suggestion(path.name, near) if near else "check the path"
         raise UsageError("no such file or folder", where=text, fix=fix)
-    return [_module_source(target, target)]
+    return [_module_source(target)]
 
 
-def _module_source(text: str, target: str, prefix: str = "") -> Source:
+def _module_source(target: str) -> Source:
     """Return the source of package.module or package.module:kernel.
 
     Raises:
         UsageError: if it is neither.
     """
-    module, _, name = text.partition(":")
+    module, _, name = target.partition(":")
     if not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(
             "neither a path nor a module",
@@ -368,7 +363,7 @@ def _module_source(text: str, target: str, prefix: str = "") -> Source:
             fix="give path.py, path.py::kernel, a folder, package.module or "
             "package.module:kernel",
         )
-    return Source(module=f"{prefix}{module}", only=(name,) if name else ())
+    return Source(module=module, only=(name,) if name else ())
 
 
 def resolve_one(target: str, name: str, *, base: Path | None = None) -> Source:
@@ -470,11 +465,6 @@ def _imported_here(source: Source) -> str:
         _patch(given)
     if source.file is not None:
         return _import_file(source.file).__name__
-    if source.module.startswith(ATEN):
-        # With it comes torch, which a command line does without.
-        from kfuzz.targets.overrides import bind_overrides
-
-        return bind_overrides(source.module.removeprefix(ATEN), _import_name)
     return _import_name(source.module).__name__
 
 

@@ -18,8 +18,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,9 +45,10 @@ def searched(
     Returns:
         Counts, findings (class, kind, output and data type with a message) and errors.
     """
-    from kfuzz.contracts.aten.making import bound, overload
+    from kfuzz.contracts.aten.making import overload
     from tests.benchmarks.aten_listed import claims_of
     from tests.helpers.batched import tallied
+    from tests.helpers.overloads import bound
 
     began = time.monotonic()
     kernel = bound(name, given or overload(name), name=name, **claims_of(name))
@@ -99,6 +101,19 @@ def _in_processes(
             done({"name": left.pop(0), "findings": died, "errors": {}})
 
 
+def writing() -> Iterator[str]:
+    """Yield the in-place overloads and those with `out` of the table's rows."""
+    from kfuzz.contracts.aten.making import base_of, find, overloads
+    from kfuzz.contracts.aten.rows import ROWS
+    from kfuzz.core.errors import BindingError
+
+    for base in sorted({name.partition(".")[0] for name in ROWS}):
+        for name in (n for op in (base, f"{base}_") for n in overloads(op)):
+            with suppress(BindingError):
+                if base_of(name) in ROWS and find(name):
+                    yield name
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -113,7 +128,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.slice:
         _slice(options.slice.split(), options.cases)
         return 0
-    from kfuzz.contracts.aten.making import names, writing
+    from kfuzz.contracts.aten.making import names
     from tests.benchmarks.aten_listed import unlisted
 
     every_one = writing() if options.writing else names()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.contracts.aten.making import bound, find, names, overload
+from kfuzz.contracts.aten.making import find, names, overload
 from kfuzz.contracts.aten.rows import ROWS
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
@@ -20,6 +20,7 @@ from kfuzz.core.verdict import CaseReport
 from kfuzz.evaluation.drawing import search_round, strategy_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.execution.values.fills import logical_values
+from tests.helpers.overloads import bound
 
 BUDGET = SizeBudget(256, 256)
 aten = torch.ops.aten

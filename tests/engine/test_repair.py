@@ -254,7 +254,6 @@ def test_two_that_pass_are_two(asked: Asked) -> None:
         ([finished(cases=0)], None, "no case"),
         ([], None, "no case"),
         ([finished()], [proof(), proof(Proven.OPEN)], "not proved any more"),
-        ([finished()], [proof(), proof(Proven.LAUNCH)], "not proved any more"),
         ([finished()], [proof(), proof(Proven.REFUTED)], "not proved any more"),
     ],
 )

@@ -85,7 +85,6 @@ from kfuzz.execution.processes.wire import free_memory
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.life import utc_now
 from kfuzz.targets.load import LoadedKernel, imported_seconds, load_all
-from kfuzz.targets.overrides import UNJUDGED
 
 # What a campaign asks of whatever proves its kernels meanwhile.
 
@@ -121,10 +120,6 @@ def run(
             be obeyed.
     """
     loaded = load_all(config.targets, root=config.root)
-    for module, names in UNJUDGED.items():
-        if names and module in {k.source.module for k in loaded}:
-            text = f"not judged, the table lacks them: {', '.join(names)}"
-            yield Notice(module, text)
     yield from run_kernels(config, loaded, stop=stop, prover=prover)
 
 

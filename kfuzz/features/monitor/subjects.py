@@ -24,7 +24,7 @@ from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept, expected_metadata, first_nonfinite, pose
-from kfuzz.contracts.reading import ratios, unjudged
+from kfuzz.contracts.reading import unjudged, worst_ratio
 from kfuzz.contracts.suite import mapped
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import BindingError, HarnessError
@@ -465,11 +465,8 @@ def judged(
         failure = mapped(evidence, failure)
     elif seen.verdict_only and (undecided := unjudged(evidence)):
         raise Outside(f"no element of {', '.join(undecided)} can be decided")
-    near = {} if seen.verdict_only else ratios(evidence)
-    report = CaseReport(
-        verdicts, failure=failure, ratio=max(near.values(), default=0.0),
-        ratios=near if len(near) > 1 else {},
-    )  # fmt: skip
+    ratio = 0.0 if seen.verdict_only else worst_ratio(evidence)
+    report = CaseReport(verdicts, failure=failure, ratio=ratio)
     return report if operator.forward is None else attributed(report, every)
 
 

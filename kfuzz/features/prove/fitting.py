@@ -620,9 +620,6 @@ class Fit:
                     made += self._flags(constant, n) if most > fewest else ()
                     continue
                 pairs = list(zip(column, values, strict=True))
-                if all(a == b for a, b in pairs):
-                    claim(equal(c, n), f"{constant} = {number}")
-                    continue
                 if all(a <= b for a, b in pairs):
                     claim(at_most(n, c), f"{number} <= {constant}")
                 elif most > fewest and all(a <= b for a, b in pairs if b < most):

@@ -532,7 +532,6 @@ class Property(StrEnum):
     UNSEEN = "loads apart from other programs' stores"
     COVERED = "results stored whole"
     INT32 = "no 32-bit overflow"
-    HINTS = "hints true"
 
 
 @dataclass(frozen=True)
@@ -633,9 +632,7 @@ class Prover:
                     return None
                 why = "a program may load what another one stores"
                 return self._apart(stores, product(stores, loads), why)
-            case Property.INT32:
-                return self._overflow()
-        return self._hints()
+        return self._overflow()
 
     # Checks.
 
@@ -887,17 +884,6 @@ class Prover:
                 if made.reply is not Reply.PROVED:
                     return made
         return PROVED if self._graph.accesses else None
-
-    def _hints(self) -> Verdict | None:
-        for hint in self._graph.hints:
-            safe = self._safe(hint.needs)
-            if safe.reply is not Reply.PROVED:
-                return replace(safe, reply=Reply.UNKNOWN)
-            reply = self._ask(hint.goal, [hint.path], hint.shape)
-            if reply is not Reply.PROVED:
-                why = f"{hint.text} may be false"
-                return Verdict(reply, hint.line, why)
-        return PROVED if self._graph.hints else None
 
 
 def _is_linear(condition: Cond) -> bool:

@@ -454,10 +454,6 @@ class KernelProver:
         if wanted is Property.COVERED:
             return self._uncovered()
         every = self._variants.items()
-        if wanted is Property.HINTS and not any(
-            not isinstance(v.graph, str) and v.graph.hints for _, v in every
-        ):
-            return None
         verdicts = [
             (place, Verdict(Reply.UNKNOWN, 0, v.graph))
             if isinstance(v.graph, str)
@@ -566,8 +562,7 @@ class KernelProver:
 
 def nothing(node_id: str, why: str) -> Outcome:
     """Return the outcome of a kernel of which nothing is known."""
-    named = (p for p in Property if p is not Property.HINTS)
-    found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in named)
+    found = tuple(ProvenProperty(p, Proven.OPEN, why) for p in Property)
     return Outcome(KernelProof(node_id, found))
 
 
@@ -799,7 +794,6 @@ REFUTING: Final = {
     "loads apart from other programs' stores": frozenset({Kind.RACE}),
     "results stored whole": frozenset({Kind.UNWRITTEN}),
     "no 32-bit overflow": _OUTSIDE | VALUE_KINDS,
-    "hints true": _OUTSIDE | VALUE_KINDS,
 }
 """How a failure shows that refutes a property, by the property's name."""
 

@@ -25,6 +25,7 @@ from kfuzz.features.prove.observing import Proving, Task
 from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing
 from kfuzz.store.corpus import Corpus
+from kfuzz.store.files import keep_proof
 from kfuzz.targets.load import LoadedKernel, load_all
 
 # For one finding to be reduced and explained.
@@ -87,6 +88,7 @@ class ProofRun:
         except (Stopped, BuildError) as error:
             yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
         self.proofs.append(proof)
+        keep_proof(corpus.root, proof)
         return proof
 
     def _kept(

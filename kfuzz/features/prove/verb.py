@@ -1,7 +1,6 @@
 """kfuzz prove: memory and race properties of Triton kernels, for all sizes."""
 
-import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from kfuzz.cli import settings
@@ -15,10 +14,9 @@ from kfuzz.cli.settings import (
     TargetsArgument,
     shared,
 )
-from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
-from kfuzz.core.event import Event, KernelFinished
+from kfuzz.cli.streams import ExitCode, print_examined
+from kfuzz.core.event import KernelFinished
 from kfuzz.engine.workers import zygotes
-from kfuzz.store.files import keep_proof
 from kfuzz.targets import load
 
 
@@ -38,7 +36,7 @@ def prove(
 
     From Triton's IR and the launches that the wrapper makes, for all sizes at once:
     loads and stores in bounds, stores of programs apart, loads apart from other
-    programs' stores, results stored whole, no 32-bit overflow, hints true. A
+    programs' stores, results stored whole, no 32-bit overflow. A
     counterexample is run; where it fails, it is a finding like any other. Needs the
     extra: pip install 'kfuzz[prove]'.
 
@@ -58,7 +56,6 @@ def prove(
     from kfuzz.features.prove.search import ProofRun
     from kfuzz.report import json_report
     from kfuzz.report.promises import proof_lines
-    from kfuzz.report.terminal import TerminalReport
     from kfuzz.report.text import one_line
 
     seconds = SECONDS
@@ -67,40 +64,25 @@ def prove(
         load.limit_to(seconds)
     task = Task(tuple(wanted), project.root, seconds)
     run = ProofRun(task, project.corpus, device)
-    outcome = Outcome(fail_on_any=fail_on == "any")
-    made: list[dict[str, Any]] = []
-    with report_stream() as out, ExitStack() as stack:
-        stop = stack.enter_context(stopping())
-        as_json = format == "json"
-        terminal = TerminalReport(
-            sys.stderr if as_json else out,
-            quiet=quiet,
-            corpus=project.corpus_option,
-            summary=False,
-        )
-        report = stack.enter_context(terminal)
 
-        def feed(event: Event) -> None:
-            outcome.feed(event)
-            report.feed(event)
-            if not isinstance(event, KernelFinished) or event.proof is None:
-                return
-            keep_proof(project.corpus, event.proof)
-            findings = [
-                json_report.finding_summary(f, event.paths.get(f.id, ""))
-                for f in event.findings
-            ]
-            document = json_report.proof_document(event.proof)
-            made.append({"kernel": event.kernel, **document, "findings": findings})
-            if not as_json:
-                print(one_line(event.kernel), file=out)
-                for line in proof_lines(event.proof, premises=verbose):
-                    print(f"  {line}", file=out, flush=True)
+    def lines(event: KernelFinished) -> Iterator[str]:
+        yield one_line(event.kernel)
+        proved = event.proof and proof_lines(event.proof, premises=verbose)
+        yield from (f"  {line}" for line in proved or ())
 
-        consume(run.events(stop=stop), feed, stop)
-        if as_json:
-            json_report.write({"interrupted": stop.is_set(), "kernels": made}, out)
-    code = outcome.code()
+    def document(event: KernelFinished) -> dict[str, Any]:
+        proved = event.proof and json_report.proof_document(event.proof)
+        return {"kernel": event.kernel, **(proved or {})}
+
+    code = print_examined(
+        lambda stop: run.events(stop=stop),
+        format,
+        quiet=quiet,
+        fail_on=fail_on,
+        corpus=project.corpus_option,
+        lines=lines,
+        document=document,
+    )
     if code is ExitCode.NOTHING_TO_RUN and run.proofs:
         return ExitCode.OK
     return code

@@ -57,10 +57,9 @@ def probed(
     for event in probing.events(stop=threading.Event()):
         if isinstance(event, FindingSaved) and event.stage == "done":
             found[event.finding.id] = event.finding
-    made = readings.document(probing.kernels, probing.device, interrupted=False)
-    for kernel in made["kernels"]:
-        kernel["findings"] = []
-    written_down = json.loads(json.dumps({"format": 1, **made}))
+    made = [{**readings.document(k), "findings": []} for k in probing.kernels]
+    whole = {"device": probing.device, "interrupted": False, "kernels": made}
+    written_down = json.loads(json.dumps({"format": 1, **whole}))
     jsonschema.validate(written_down, SCHEMA)
     return probing.kernels, list(found.values())
 
@@ -112,7 +111,7 @@ def test_what_is_adopted_is_what_the_kernel_is_held_to(tmp_path: Path) -> None:
     target = written(tmp_path, "paired.py", PAIRED)
     settings = {"terms": 64, "probes": ("order",)}
     kernels, _ = probed(tmp_path, target, **settings)
-    lines = list(readings.reading_lines(kernels, adopt=True))
+    lines = list(readings.reading_lines(kernels[0], adopt=True))
     assert any("balanced tree, height 6" in line for line in lines)
     assert "  accumulator='blocked(6)'," in lines
     assert "Nothing is changed" in lines[-1]

@@ -14,7 +14,9 @@ PROOF = KernelProof(
         ProvenProperty(
             "stores in bounds", Proven.REFUTED, "a store may leave y", 5, finding="c-1"
         ),
-        ProvenProperty("hints true", Proven.OPEN, "not understood: tt.x (line 3)"),
+        ProvenProperty(
+            "no 32-bit overflow", Proven.OPEN, "not understood: tt.x (line 3)"
+        ),
     ),
     {"copy": ("grid.0 = cdiv(n, BLOCK)",)},
     variants=2,

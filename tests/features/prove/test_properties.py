@@ -146,20 +146,6 @@ def test_no_program_is_no_fault_where_no_result_has_an_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("promise", "reply"),
-    [
-        ("tt.divisibility = dense<64> : tensor<1xi64>", Reply.PROVED),
-        ("tt.divisibility = dense<128> : tensor<1xi64>", Reply.REFUTED),
-        ("tt.contiguity = dense<64> : tensor<1xi64>", Reply.PROVED),
-        ("tt.constancy = dense<2> : tensor<1xi64>", Reply.REFUTED),
-    ],
-)
-def test_promises_to_the_compiler(promise: str, reply: Reply) -> None:
-    more = f"%h = arith.addi %firsts, %wide {{{promise}}} : tensor<64xi64> loc(#loc5)"
-    assert verdicts(copy_ir(more=more), CONTIGUOUS)[Property.HINTS] is reply
-
-
-@pytest.mark.parametrize(
     "more",
     [
         '%z = tt.elementwise_inline_asm "mov.b32 $0, $1;" {constraints = "=r,r", '

@@ -8,9 +8,9 @@ it. It is unsound if a witness contradicts that, and uncalibrated without such a
 import fnmatch
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,30 +19,27 @@ from kfuzz.contracts.classes import ATTRIBUTION
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.witnesses.roster import Entry, roster, unplanted
 from kfuzz.contracts.witnesses.witness import Witness
-from kfuzz.core.budget import Depth
+from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import KfuzzError, UsageError
 from kfuzz.core.finding import Target, host_fingerprint
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Role, Soundness, Verdict
 from kfuzz.engine.workers.jobs import Stopped, processors, streamed, waited
-from kfuzz.engine.workers.runner import attributed, is_fault, runner_of
+from kfuzz.engine.workers.runner import Runner, attributed, is_fault, runner_of
 from kfuzz.engine.workers.zygotes import Backend
 from kfuzz.evaluation import worker
 from kfuzz.evaluation.calling import as_argument
-from kfuzz.evaluation.drawing import round_seed, search_round, strategy_of
-from kfuzz.evaluation.evaluator import Evaluator, setting_of
+from kfuzz.evaluation.drawing import round_seed
 from kfuzz.execution.calls.tuning import held
 from kfuzz.execution.device.backends import (
     BACKENDS,
     alike,
-    backend_of,
     resolve,
     sharing,
 )
 from kfuzz.execution.interpreter.watch import watch
-from kfuzz.execution.processes.child import Child
-from kfuzz.execution.processes.wire import ChildDied, ChildRaised, ChildTimeout
+from kfuzz.execution.processes.wire import ChildTimeout, Handler, Message
 from kfuzz.features.lab.grade.statement import Calibration, ContractCalibration, Outcome
 from kfuzz.numerics.domains import fitted
 from kfuzz.report.text import Section, text_page
@@ -64,8 +61,6 @@ DIAGNOSED_FOR_CLASS: Final = 64
 CONFORMING_SHARE: Final = 4
 INTERPRETED_SHARE: Final = 16
 
-Judge = Callable[[Case, Depth], CaseReport]
-
 
 def share(entry: Entry, cases: int) -> int:
     """Return how many cases a witness gets."""
@@ -83,63 +78,62 @@ def unsearched(entry: Entry, problem: str = "") -> Outcome:
     )  # fmt: skip
 
 
-def search(entry: Entry, judge: Judge, *, cases: int, seed: int) -> Outcome:
+def search(
+    entry: Entry, runner: Runner, *, cases: int, seed: int, stop: threading.Event
+) -> Outcome:
     """Judge cases of a witness until the class that it violates is broken, or any.
 
     Args:
         entry: the witness.
-        judge: judges a case at a depth, "search" or "full".
+        runner: draws and judges its cases.
         cases: see `share`.
         seed: everything drawn depends on it.
+        stop: set to end it.
 
     Raises:
-        Stopped: once the judge has.
+        Stopped: once it is set.
     """
-    kernel, until = entry.load(), entry.witness.contract
-    cases = share(entry, cases)
+    name, until = entry.witness.kernel, entry.witness.contract
+    cases, number = share(entry, cases), 0
     found, decided = unsearched(entry), Counter[str]()
     most = DIAGNOSED_FOR_CLASS if until in _DISTINGUISHED else DIAGNOSED
-    stopped: list[Stopped] = []  # Hypothesis would take it for a failure
     symptoms: Counter[tuple[object, ...]] = Counter()
 
     def is_over() -> bool:
+        if stop.is_set():
+            raise Stopped
         wanted = until in found.found if until else bool(found.found)
-        spent = bool(stopped) or bool(found.problem) or found.cases >= cases
-        return wanted or spent
+        return wanted or bool(found.problem) or found.cases >= cases
 
-    def once(case: Case) -> CaseReport | None:
-        if is_over():
-            return None
-        try:
+    def judge(case: Case, depth: Depth) -> CaseReport:
+        report = runner.judge(case, depth)
+        located = runner.locate(case) if is_fault(report) else None
+        return report if located is None else attributed(report, located[1])
+
+    while not is_over():
+        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND)
+        drawn = runner.generate(
+            budget=BACKENDS[entry.backend].limits.sizes, without=frozenset(),
+            scale=Scale.USUAL, cases=min(size, cases - found.cases),
+            seed_value=round_seed(seed, name, number),
+        )  # fmt: skip
+        number += 1
+        for case in drawn:
+            if is_over():
+                break
             report = judge(case, Depth.SEARCH)
             found.cases += 1
             found.problem = report.error or ""
             for contract, verdict in report.verdicts.items():
                 decided[contract] += verdict is Verdict.CONFORMS
             if (failure := report.failure) is not None:
-                symptom = failure.signature(kernel.name).symptom
+                symptom = failure.signature(name).symptom
                 symptoms[symptom] += 1
                 times = symptoms[symptom]
                 diagnosed = times <= most or times & (times - 1) == 0
                 if diagnosed and failure.contract in _DISTINGUISHED:
                     failure = judge(case, Depth.FULL).failure or failure
                 found.found.setdefault(failure.contract, failure.message)
-        except Stopped as why:
-            stopped.append(why)
-            return None
-        return report
-
-    drawn = strategy_of(kernel, BACKENDS[entry.backend].limits.sizes)
-    assert drawn is not None
-    number, before = 0, -1
-    while not is_over() and found.cases > before:  # else its domain holds no more
-        before = found.cases
-        size = min(FIRST_ROUND << min(number, 2), LONGEST_ROUND, cases - before)
-        value = round_seed(seed, kernel.name, number)
-        search_round(drawn, once, cases=size, seed_value=value)
-        number += 1
-    if stopped:
-        raise stopped[0]
     found.decided = {name: count for name, count in sorted(decided.items()) if count}
     return found
 
@@ -241,181 +235,63 @@ def _close(y: Tensor, wanted: Tensor) -> bool:
     )
 
 
-Message = dict[str, Any]
-
-
-def answer(message: Message) -> Message:
-    """Run the functional test of a witness, then search it.
-
-    With 0 cases nothing is searched.
-    """
-    entry, device = decode(Entry, message["entry"], "entry"), message["device"]
-    functional = False
-    with suppress(Exception):  # what raises does not pass
-        functional = passes_functional(entry.witness, device=device)
-    budget = BACKENDS[entry.backend].limits.sizes
-    evaluator = Evaluator(
-        entry.load(), setting_of(device, budget, [c.id for c in ATTRIBUTION])
-    )
-
-    def judge(case: Case, depth: Depth) -> CaseReport:
-        if evaluator.spent:
-            return CaseReport({}, error="the device answers no more")
-        return evaluator.judge(case, depth)
-
-    outcome = unsearched(entry)
-    if message["cases"]:
-        outcome = search(entry, judge, cases=message["cases"], seed=message["seed"])
-    outcome.functional = functional
-    return {"outcome": encode(outcome), "spent": evaluator.spent}
-
-
-def serve() -> Callable[[Message], Message]:
-    """Return the handler of a fresh child."""
-    worker.serve()  # one thread, as every child
-    return answer
-
-
-# Children that search witnesses, and look at those alone that end their child.
+# The search runs as a campaign's does, in children of each witness; the functional test
+# in one more, which may end by it.
 
 SERVE: Final = "kfuzz.features.lab.grade.calibrating:serve"
-# One witness, all its cases: what takes longer stalls.
-WITNESS_SECONDS: Final = 300.0
-# Jobs for each witness looked at alone meanwhile: what hangs mostly waits.
+# The functional test of a witness: what takes longer stalls.
+FUNCTIONAL_SECONDS: Final = 300.0
+# Jobs for each witness that may hang: that one mostly waits.
 JOBS_PER_ALONE: Final = 3
 
 
-class Pool:
-    """Children that search witnesses one after the other, side by side.
+def serve() -> Handler:
+    """Return the handler of a fresh child: it runs the functional test of a witness."""
+    worker.serve()  # one thread, as every child
 
-    Args:
-        devices: torch's names, "cpu" or "cuda:0": children are divided among them.
-        cases: see `share`.
-        seed: everything drawn depends on it.
-        jobs: children; 0 for one for each processor, or for each GPU.
-    """
+    def answer(message: Message) -> Message:
+        witness = decode(Entry, message["entry"], "entry").witness
+        passes = False
+        with suppress(Exception):  # what raises does not pass
+            passes = passes_functional(witness, device=message["device"])
+        return {"passes": passes}
 
-    def __init__(
-        self, devices: Sequence[str], *, cases: int, seed: int, jobs: int
-    ) -> None:
-        self._devices = tuple(devices)
-        self._cases = cases
-        self._seed = seed
-        native = backend_of(self._devices[0])
-        many = len(self._devices) if native.has.asynchronous else processors()
-        self._jobs = jobs or many
-        # Natively on the CPU, Triton is not to interpret: some classes would not bind.
-        self._on = sharing(native.torch_type)
-        self._backends: dict[str, Backend] = {}
-        self._mine = threading.local()
+    return answer
 
-    def __enter__(self) -> "Pool":
-        for on in self._on:
-            backend = Backend(",".join(self._devices) if on.numbered else on.name)
-            # What witnesses print as they die is what they are there for.
-            backend.quiet = True
-            self._backends[on.name] = backend
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        for backend in self._backends.values():
-            backend.close()
+def _searched(
+    entry: Entry, backend: Backend, stop: threading.Event, *, cases: int, seed: int
+) -> Iterator[Outcome]:
+    """Yield what a witness shows; nothing if it is stopped."""
+    kernel, device = entry.load(), backend.turn()
+    loaded = LoadedKernel(
+        kernel, Target("", kernel.name, kernel.module),
+        Source(module=kernel.module, only=(kernel.name,)),
+    )  # fmt: skip
+    runner = runner_of(
+        loaded, backend, root=project_root(), expired=stop.is_set,
+        budget=backend.on.limits.sizes, device=device,
+    )  # fmt: skip
 
-    def search(
-        self, entries: Sequence[Entry], stop: threading.Event
-    ) -> Iterator[Outcome]:
-        """Yield what each witness shows, as it is known."""
-        # What hangs mostly waits: it comes first, with jobs of its own.
-        left = deque(sorted(entries, key=lambda e: (not e.alone, e.backend)))
-
-        def take() -> Iterator[Outcome] | None:
-            more = left and not stop.is_set()
-            return self._searched(left.popleft(), stop) if more else None
-
-        jobs = self._jobs + max(1, self._jobs // JOBS_PER_ALONE)
-        yield from streamed(take, jobs, halt=stop.set)
-
-    def _searched(self, entry: Entry, stop: threading.Event) -> Iterator[Outcome]:
-        outcome = None if entry.alone else self._ask(entry, stop)
-        # What ended its child is looked at again, in children of its own.
-        outcome = outcome or self._alone(entry, stop)
-        if outcome is not None:
-            yield outcome
-
-    def _ask(self, entry: Entry, stop: threading.Event) -> Outcome | None:
-        """Search a witness in this thread's child; None if that ends the child."""
-        child: Child | None = getattr(self._mine, entry.backend, None)
-        if child is None:
-            child = self._child(entry)
-            setattr(self._mine, entry.backend, child)
-        try:
-            child.send(self._message(entry))
-            reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
-        except ChildRaised as raised:
-            return unsearched(entry, f"{raised.type}: {raised.message}")
-        except (ChildDied, ChildTimeout, Stopped):
-            reply = {"spent": True}
-        if reply["spent"]:
-            child.kill()
-            setattr(self._mine, entry.backend, None)
-            return None
-        return decode(Outcome, reply["outcome"], "outcome")
-
-    def _child(self, entry: Entry) -> Child:
-        """Return a child; those of a thread share a device."""
-        backend = self._backends[entry.backend]
-        if not hasattr(self._mine, "device"):
-            self._mine.device = backend.turn()
-        device = self._mine.device if backend.on.numbered else ""
-        return backend.fork(lambda: True, device=device, serve=SERVE)
-
-    def _message(self, entry: Entry) -> dict[str, Any]:
-        return {
-            "entry": encode(entry),
-            "device": self._backends[entry.backend].device,
-            "cases": self._cases,
-            "seed": self._seed,
-        }
-
-    def _alone(self, entry: Entry, stop: threading.Event) -> Outcome | None:
-        """Search a witness whose cases may end its child; None if it is stopped."""
-        if stop.is_set():
-            return None
-        kernel = entry.load()
-        backend = self._backends[entry.backend]
-        module = kernel.module
-        loaded = LoadedKernel(
-            kernel, Target("", kernel.name, module),
-            Source(module=module, only=(kernel.name,)),
-        )  # fmt: skip
-        runner = runner_of(
-            loaded, backend, root=project_root(), expired=stop.is_set,
-            budget=backend.on.limits.sizes, device=backend.turn(),
-        )  # fmt: skip
-
-        def judge(case: Case, depth: Depth) -> CaseReport:
-            if stop.is_set():
-                raise Stopped
-            report = runner.judge(case, depth)
-            located = runner.locate(case) if is_fault(report) else None
-            return report if located is None else attributed(report, located[1])
-
-        try:
-            found = search(entry, judge, cases=self._cases, seed=self._seed)
-            with self._child(entry) as child:
-                child.send({**self._message(entry), "cases": 0})
-                reply = waited(child.wait, WITNESS_SECONDS, stop.is_set)
-            found.functional = decode(Outcome, reply["outcome"], "outcome").functional
-        except Stopped:
-            return None
-        except ChildTimeout:
-            what = f"the functional test takes over {WITNESS_SECONDS:.0f} s"
-            found = unsearched(entry, what)
-        except KfuzzError as error:
-            found = unsearched(entry, str(error))
-        finally:
-            runner.close()
-        return found
+    try:
+        found = search(entry, runner, cases=cases, seed=seed, stop=stop)
+        child = backend.fork(
+            lambda: True, device=device if backend.on.numbered else "", serve=SERVE
+        )
+        with child:
+            child.send({"entry": encode(entry), "device": backend.device})
+            reply = waited(child.wait, FUNCTIONAL_SECONDS, stop.is_set)
+        found.functional = reply["passes"]
+    except Stopped:
+        return
+    except ChildTimeout:
+        what = f"the functional test takes over {FUNCTIONAL_SECONDS:.0f} s"
+        found = unsearched(entry, what)
+    except KfuzzError as error:
+        found = unsearched(entry, str(error))
+    finally:
+        runner.close()
+    yield found
 
 
 DEFAULT_CASES: Final = 400
@@ -456,23 +332,43 @@ def calibrate(
     chosen = [e for e in listed if _bears(e, wanted)]
     outcomes: dict[str, Outcome] = {}
     # A calibration is about one kind of device.
-    with Pool(alike(backend, devices), cases=cases, seed=seed, jobs=jobs) as pool:
-        for outcome in pool.search(chosen, stop):
+    devices = alike(backend, devices)
+    many = jobs or (len(devices) if backend.has.asynchronous else processors())
+    # What may hang comes first, with jobs of its own.
+    left = deque(sorted(chosen, key=lambda e: (not e.alone, e.backend)))
+    with ExitStack() as opened:
+        backends = {}
+        # Natively on the CPU, Triton is not to interpret: some classes would not bind.
+        for on in sharing(kind):
+            made = Backend(",".join(devices) if on.numbered else on.name)
+            # What witnesses print as they die is what they are there for.
+            made.quiet = True
+            backends[on.name] = opened.enter_context(closing(made))
+
+        def take() -> Iterator[Outcome] | None:
+            if not left or stop.is_set():
+                return None
+            entry = left.popleft()
+            own = backends[entry.backend]
+            return _searched(entry, own, stop, cases=cases, seed=seed)
+
+        jobs = many + max(1, many // JOBS_PER_ALONE)
+        for outcome in streamed(take, jobs, halt=stop.set):
             outcomes[outcome.kernel] = outcome
             yield outcome
     ordered = tuple(
         outcomes[e.witness.kernel] for e in chosen if e.witness.kernel in outcomes
     )
-    left = [e for e in chosen if e.witness.kernel not in outcomes]
+    unknown = [e for e in chosen if e.witness.kernel not in outcomes]
     yield Calibration(
         seed=seed,
         cases=cases,
         conforming_cases=max(cases // CONFORMING_SHARE, 1),
         device=first,
         fingerprint=host_fingerprint(device=backend.device_name(first)),
-        contracts=tuple(judged(wanted, ordered, unplanted(kind), left)),
+        contracts=tuple(judged(wanted, ordered, unplanted(kind), unknown)),
         outcomes=ordered,
-        unsearched=len(left),
+        unsearched=len(unknown),
     )
 
 

@@ -6,9 +6,8 @@ reports no violation: where it sees something other than declared, the contracts
 the same input as they judge any case.
 
 `sums` has what operators become as machines that add, `orders` the order of additions,
-`arithmetic` all other probes, `scaled` a product of torch's that no operator speaks of.
-`search` probes kernels, has differences judged and puts what it read into documents;
-`verb` is `kfuzz probe`.
+`arithmetic` all other probes. `search` probes kernels, has differences judged and puts
+what it read into documents; `verb` is `kfuzz probe`.
 
 The constructions are those of FPRev (Xie et al., 2025) for the order of additions, and
 of Fasi, Higham, Mikaitis and Pranesh (2021) for matrix units.

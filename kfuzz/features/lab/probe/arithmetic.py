@@ -223,8 +223,6 @@ def _asked(subject: Subject) -> Iterator[tuple[str, Case, float, float]]:
         return
     adder = subject.adder
     n = subject.size()
-    if adder.divisor(n) > 1 and subject.kernel.operator.name != "mean":
-        raise Inapplicable("its weights of 1 / n leave no subnormal number exact")
     lengths = {n, *[m for m in (128, 256) if m <= subject.most_terms]}
     low, least = FORMATS[adder.output].min_normal, FORMATS[adder.output].min_subnormal
     data_low = FORMATS[subject.dtype].min_normal
@@ -314,7 +312,6 @@ def contraction(subject: Subject) -> Reading:
 # How results are rounded when they are stored.
 
 STORE: Final = "store"
-STOCHASTIC: Final = "stochastic"
 
 # Results beside 1, in units roundoff u: ties at 1 and 3; the last is negative.
 _BESIDE: Final = (1.0, 3.0, 1.5, 0.5, -1.5)
@@ -339,59 +336,36 @@ def store(subject: Subject) -> Reading:
     beside = tuple(
         (value - one) / u for value, (one, _) in zip(got, asked, strict=True)
     )
-    raw = (f"1 + {{1, 3, 1.5, 0.5}} u and -1 - 1.5 u give {shown(got)}",)
-    mode = subject.claims.store
+    raw = [f"1 + {{1, 3, 1.5, 0.5}} u and -1 - 1.5 u give {shown(got)}"]
     name, found = _TOLD.get(beside, ("", ""))
-    drawn = not found and all(
-        b in (math.floor(w / 2) * 2, math.ceil(w / 2) * 2)
-        for b, w in zip(beside, _BESIDE, strict=True)
-    )
-    if not found and not (drawn and mode == "stochastic"):
+    # A quarter of the way to the next number chance goes up once in four times.
+    draws = min(_DRAWS, subject.budget.rows)
+    equal, more = _sums(subject, [(1.0, 0.5 * u)] * draws)
+    up = sum(v > 1 for v in equal)
+    if 0 < up < draws:
+        odd = abs(up - 0.25 * draws) / math.sqrt(draws * 0.1875) > _SIGNIFICANT
+        name, found = "stochastic", f"up in {up / draws:.0%} of equal sums"
+        found += ", not in a quarter" * odd
+        cases = more
+        raw.append(f"{up} of {draws} results of 1 + u / 2 are 1 + 2 u")
+    mode = subject.claims.store
+    if not found:
         outcome = Outcome.UNDECIDED
-    elif mode == "stochastic":
-        outcome = Outcome.BETTER if name else Outcome.AS_DECLARED
+    elif name == mode:
+        outcome = Outcome.AS_DECLARED
     else:
-        outcome = Outcome.AS_DECLARED if name == mode else Outcome.DIFFERS
+        outcome = Outcome.BETTER if mode == "stochastic" else Outcome.DIFFERS
     return subject.reading(
-        STORE, "either neighbour" if drawn else found, mode, outcome, observed=raw,
-        reason="" if drawn or found else "no rounding of the exact sums gives this",
+        STORE, found, mode, outcome, observed=tuple(raw),
+        reason="" if found else "no rounding of the exact sums gives this",
         witnesses=tuple(cases),
         claims={"store": name} if name else {},
-    )  # fmt: skip
-
-
-def stochastic(subject: Subject) -> Reading:
-    """Return whether equal results are rounded now up, now down.
-
-    A quarter of the way to the next number chance goes up once in four times.
-    """
-    _require_rounded(subject)
-    u = FORMATS[subject.dtype].unit
-    draws = min(_DRAWS, subject.budget.rows)
-    got, cases = _sums(subject, [(1.0, 0.5 * u)] * draws)
-    up = sum(v > 1 for v in got)
-    mode = subject.claims.store
-    declared = mode == "stochastic"
-    raw = (f"{up} of {len(got)} results of 1 + u / 2 are 1 + 2 u",)
-    if not 0 < up < len(got):
-        found = "equal sums are rounded alike"
-        outcome = Outcome.BETTER if declared else Outcome.AS_DECLARED
-    else:
-        odd = abs(up - 0.25 * len(got)) / math.sqrt(len(got) * 0.1875) > _SIGNIFICANT
-        found = f"up in {up / len(got):.0%} of equal sums"
-        found += ", not in a quarter" * odd
-        outcome = Outcome.AS_DECLARED if declared else Outcome.DIFFERS
-    return subject.reading(
-        STOCHASTIC, found, mode, outcome, observed=raw, witnesses=tuple(cases),
-        claims={"store": "stochastic"},
     )  # fmt: skip
 
 
 def _require_rounded(subject: Subject) -> None:
     """Raise Inapplicable unless exact sums are rounded on the way to the result."""
     if isinstance(subject.elements, str):
-        if not subject.adder.exact:
-            raise Inapplicable("weights are rounded before")
         if subject.adder.output != subject.dtype:
             raise Inapplicable("results have another format than the data")
     elif subject.elements.name != "add":
@@ -428,8 +402,6 @@ _TILES: Final = (1, 16, 32, 64, 128, 256)
 # of fewer than 2^b units are exact in every order.
 _LEAST: Final = 5
 _SPARE: Final = 2
-# Where weights may be off in float32's last places: far from there.
-_INEXACT: Final = 15
 # Two factors make the great term in the narrower formats.
 _RIGHT: Final = {"float16": 11, "float8_e4m3fn": 7, "float8_e5m2": 11}
 # Exponents of the least power of two that these hold, and of the greatest.
@@ -460,8 +432,6 @@ def accumulator(subject: Subject) -> Reading:
     right = _RIGHT.get(subject.dtype, 0) if subject.adder.products else 0
     top = max(24, declared_bits(subject.accumulator, subject)) - _SPARE
     top = min(top, _REACH.get(subject.dtype, (0, top))[1] + right)
-    if not subject.adder.exact:
-        top = min(top, _INEXACT)
     lost: list[tuple[_Asked, str, float, Case]] = []
     for last in (n - 1, n // 2):
         factors = Row(1.0, {0: 2.0**right, last: 2.0**right})
@@ -482,8 +452,7 @@ def accumulator(subject: Subject) -> Reading:
         for each, row, value in zip(asked, rows, got, strict=True):
             bits, tile, _, one = each
             wanted = one * len(_units(n, tile))
-            near = not subject.adder.exact and abs(value - wanted) < 0.5
-            if value != wanted and not near:
+            if value != wanted:
                 told = (
                     f"2^{bits}, {one:+.0f} in each {tile} terms, -2^{bits} at {last}: "
                     f"{number(value)}, {wanted:.0f} is right"

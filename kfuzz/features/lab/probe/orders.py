@@ -1,4 +1,4 @@
-"""The order of additions, and into how many parts sums fall at which shapes."""
+"""The order of additions, at several numbers of terms."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -200,7 +200,6 @@ def summed(
 
 
 ORDER: Final = "order"
-SPLIT: Final = "split"
 
 _LADDER: Final = (16, 32, 64, 128, 256, 512, 1024, 2048)
 # A second look at the order with so many rows in a call: the grid is another one.
@@ -210,7 +209,6 @@ _REPLAYED, _OCTAVES = 4, 11
 _PASSES: Final = 3
 # Pairs that are asked for again, spread over all: to rebuild a tree takes more.
 _AGAIN: Final = 1024
-_NEAR: Final = 0.1
 
 
 class _Exact(Exception):
@@ -271,8 +269,7 @@ def ladder(subject: Subject) -> list[int]:
 
 
 def order(subject: Subject) -> Iterator[Reading]:
-    """Yield the order at each number of terms, then what follows of the shape."""
-    found: dict[str, Tree] = {}
+    """Yield the order at each number of terms."""
     highest, broken = 0, False
     sizes = ladder(subject)
     few = None
@@ -292,7 +289,6 @@ def order(subject: Subject) -> Iterator[Reading]:
         except _Exact as exact:
             yield _exact(subject, n, exact)
             return
-        found[f"{n} terms"] = made
         highest = max(highest, height(made))
         broken = broken or formats != "float32" or (n == sizes[0] and few != made)
         # A serial sum is what any order may be.
@@ -304,11 +300,10 @@ def order(subject: Subject) -> Iterator[Reading]:
             fewer = range(1, len(rows))
             if all(subject.values(n, rows, most=most) == whole for most in fewer):
                 claims = _claims(subject, n, highest)
-        yield _reading(subject, n, made, formats, claims)
-    if few is not None:
-        found[f"{sizes[0]} terms, {_FEW_ROWS} rows"] = few
-    if found:
-        yield _split(subject, found)
+        apart = ""
+        if n == sizes[0] and few not in (None, made):
+            apart = f"; in calls of {_FEW_ROWS} rows {described(few)}"
+        yield _reading(subject, n, made, formats, claims, apart)
 
 
 def meeting(subject: Subject, n: int) -> str:
@@ -339,7 +334,7 @@ def _asker(subject: Subject, n: int, *, most: int | None = None) -> Ask:
     (left, right), grain = _rows(terms), terms[2] * terms[3]
     [total] = subject.values(n, [left], [right])
     kept = total / grain
-    if kept != n and (subject.adder.exact or not abs(kept - n) < _NEAR):
+    if kept != n:
         raise Unobserved(f"{n} terms of {number(grain)} sum to {number(total)}")
     rows = most or subject.rows_per_call
 
@@ -352,8 +347,6 @@ def _asker(subject: Subject, n: int, *, most: int | None = None) -> Ask:
         sizes = []
         for pair, total in zip(pairs, sums, strict=False):
             kept = total / grain
-            if not subject.adder.exact and abs(kept - round(kept)) < _NEAR:
-                kept = float(round(kept))  # weights that are not quite 1 / n
             if not math.isfinite(kept) or kept != int(kept) or not 0 <= kept <= n - 2:
                 raise Inconsistent(
                     f"with M at {pair[0]} and -M at {pair[1]} the sum of {n - 2} small "
@@ -433,8 +426,9 @@ def _declared(subject: Subject) -> str:
 
 
 def _reading(
-    subject: Subject, n: int, tree: Tree, formats: str, claims: dict[str, Claim]
-) -> Reading:
+    subject: Subject, n: int, tree: Tree, formats: str, claims: dict[str, Claim],
+    apart: str,
+) -> Reading:  # fmt: skip
     claim, high = subject.accumulator, height(tree)
     outcome = Outcome.AS_DECLARED
     if claim.model == "blocked" and high != claim.count:
@@ -442,7 +436,7 @@ def _reading(
     differs = outcome is Outcome.DIFFERS
     how = f"; its bits are those of additions in {formats}" if formats else ""
     return subject.reading(
-        ORDER, described(tree) + how, _declared(subject), outcome,
+        ORDER, described(tree) + how + apart, _declared(subject), outcome,
         terms=n, tree=tree, claims=claims, adopts=claims,
         witnesses=(_along(subject, n, tree),) if differs else (),
     )  # fmt: skip
@@ -486,22 +480,3 @@ def _claims(subject: Subject, n: int, high: int) -> dict[str, Claim]:
     if claims.shape_class is not None:
         bound = f"({claims.shape_class.expression}) and {bound}"
     return {"accumulator": f"blocked({high})", "shape_class": bound}
-
-
-def _split(subject: Subject, found: dict[str, Tree]) -> Reading:
-    """Return what follows of the shape: blocks of one size, or parts in one number."""
-    seen = {where: parts(tree) for where, tree in found.items()}
-    shown = "; ".join(
-        f"{where}: {count} parts of {size}" if count > 1 else f"{where}: one part"
-        for where, (count, size) in seen.items()
-    )
-    claim = subject.accumulator
-    if claim.model != "splitk":
-        return subject.undeclared(SPLIT, shown)
-    declared = f"{claim.count} parts at most"
-    most = max(count for count, _ in seen.values())
-    if most > claim.count:
-        why = "parts kept in float32 are like any other order"
-        return subject.reading(SPLIT, shown, declared, Outcome.UNDECIDED, reason=why)
-    outcome = Outcome.AS_DECLARED if most == claim.count else Outcome.BETTER
-    return subject.reading(SPLIT, shown, declared, outcome)

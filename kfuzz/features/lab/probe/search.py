@@ -97,31 +97,30 @@ _IDLE: Final = Outcome.NOT_APPLICABLE
 
 
 def reading_lines(
-    kernels: Sequence[KernelReadings], *, verbose: bool = False, adopt: bool = False
+    kernel: KernelReadings, *, verbose: bool = False, adopt: bool = False
 ) -> Iterator[str]:
-    """Yield a table for each kernel and format.
+    """Yield a table for each format of a kernel.
 
     Args:
-        kernels: what was read of each.
+        kernel: what was read of it.
         verbose: raw observations too, and probes that do not concern a kernel.
         adopt: the declaration that would state what was found.
     """
-    for kernel in kernels:
-        for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
-            own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
-            told = [r for r in own if verbose or r.found or r.outcome is not _IDLE]
-            named = " to ".join(dict.fromkeys(formats))
-            yield from ("", one_line(f"{kernel.kernel} ({kernel.operator}), {named}"))
-            for line in table([_COLUMNS, *map(_row, told)]):
-                yield f"  {line}"
-            for reading in told:
-                lines = [f"finding {reading.finding}"] if reading.finding else []
-                if verbose or reading.outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
-                    lines += reading.observed
-                yield from (f"  {reading.probe}: {one_line(line)}" for line in lines)
-            if silent := dict.fromkeys(r.probe for r in own if r not in told):
-                yield f"  not applicable: {', '.join(silent)}"
-        yield from adoption(kernel) if adopt else ()
+    for formats in dict.fromkeys((r.dtype, r.output) for r in kernel.readings):
+        own = [r for r in kernel.readings if (r.dtype, r.output) == formats]
+        told = [r for r in own if verbose or r.found or r.outcome is not _IDLE]
+        named = " to ".join(dict.fromkeys(formats))
+        yield from ("", one_line(f"{kernel.kernel} ({kernel.operator}), {named}"))
+        for line in table([_COLUMNS, *map(_row, told)]):
+            yield f"  {line}"
+        for reading in told:
+            lines = [f"finding {reading.finding}"] if reading.finding else []
+            if verbose or reading.outcome in (Outcome.DIFFERS, Outcome.UNDECIDED):
+                lines += reading.observed
+            yield from (f"  {reading.probe}: {one_line(line)}" for line in lines)
+        if silent := dict.fromkeys(r.probe for r in own if r not in told):
+            yield f"  not applicable: {', '.join(silent)}"
+    yield from adoption(kernel) if adopt else ()
 
 
 def _row(reading: Reading) -> tuple[str, ...]:
@@ -143,23 +142,14 @@ def adoption(kernel: KernelReadings) -> Iterator[str]:
     yield "It holds for what was probed. Nothing is changed unless you write it."
 
 
-def document(
-    kernels: Sequence[KernelReadings], device: str, *, interrupted: bool
-) -> dict[str, Any]:
-    """Return the document of `kfuzz probe --format json`, findings left out."""
+def document(kernel: KernelReadings) -> dict[str, Any]:
+    """Return what was read of a kernel as plain values."""
     return {
-        "device": device,
-        "interrupted": interrupted,
-        "kernels": [
-            {
-                "kernel": kernel.kernel,
-                "operator": kernel.operator,
-                "calls": kernel.calls,
-                "claims": dict(kernel.claims),
-                "readings": [_reading(r) for r in kernel.readings],
-            }
-            for kernel in kernels
-        ],
+        "kernel": kernel.kernel,
+        "operator": kernel.operator,
+        "calls": kernel.calls,
+        "claims": dict(kernel.claims),
+        "readings": [_reading(r) for r in kernel.readings],
     }
 
 
@@ -196,11 +186,9 @@ PROBES: Final[Mapping[str, Probe]] = {
     arithmetic.CONTRACTION: arithmetic.contraction,
     arithmetic.SUBNORMALS: arithmetic.subnormals,
     arithmetic.STORE: arithmetic.store,
-    arithmetic.STOCHASTIC: arithmetic.stochastic,
     arithmetic.INTRINSICS: arithmetic.intrinsics,
 }
-# What "split" says follows from the orders that "order" finds.
-NAMES: Final = (*PROBES, orders.SPLIT)
+NAMES: Final = tuple(PROBES)
 
 
 def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Reading]:
@@ -210,14 +198,10 @@ def readings(subject: Subject, wanted: Sequence[str] = NAMES) -> Iterator[Readin
         subject: the kernel.
         wanted: names of probes.
     """
-    for name, probe in PROBES.items():
-        own = {name, orders.SPLIT} if name == orders.ORDER else {name}
-        if not own & set(wanted):
-            continue
+    for name in (n for n in PROBES if n in wanted):
         try:
-            made = probe(subject)
-            several = [made] if isinstance(made, Reading) else made
-            yield from (r for r in several if r.probe in wanted)
+            made = PROBES[name](subject)
+            yield from [made] if isinstance(made, Reading) else made
         except Unobserved as why:
             inapplicable = isinstance(why, Inapplicable)
             outcome = Outcome.NOT_APPLICABLE if inapplicable else Outcome.UNDECIDED

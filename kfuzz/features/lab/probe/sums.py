@@ -245,8 +245,6 @@ def elements_of(kernel: BoundKernel, dtype: str) -> Elements | str:
 
 # Sizes tried where a kernel takes only some: its own restriction decides.
 _WIDTHS: Final = (16, 8, 1, 32, 64, 128, 256)
-_HEADS: Final = (16, 64, 32, 128, 8)
-_QUERIES: Final = (16, 1, 64, 128)
 _GRAINS: Final = (1, 8, 16, 32, 64, 128)
 
 
@@ -255,11 +253,9 @@ class Sums(Machine):
 
     Attributes:
         products: whether terms are products of two factors that can be chosen.
-        exact: whether nothing but the additions and the store may round.
     """
 
     products: ClassVar[bool] = False
-    exact: ClassVar[bool] = True
 
     def divisor(self, n: int) -> int:
         """Return what a sum of n terms is divided by."""
@@ -382,55 +378,10 @@ class Products(Sums):
         return self._made(tensors)
 
 
-class Weighted(Sums):
-    """Attention with equal keys: the mean of the values, each of weight 1 / n.
-
-    Kernels may be off by some units in the last place of the weights.
-    """
-
-    exact = False
-
-    def divisor(self, n: int) -> int:
-        """Return n."""
-        return n
-
-    def _cases(
-        self, n: int, lefts: Sequence[bytes], rights: Sequence[bytes]
-    ) -> Iterator[Case]:
-        if n & (n - 1):
-            return  # 1 / n would be rounded
-        width = DTYPES[self.dtype].itemsize
-        for head in _HEADS:
-            batch = -(-len(lefts) // head)
-            filled = [*lefts, *[self._zero(n)] * (batch * head - len(lefts))]
-            values = b"".join(
-                transposed(filled[b * head : (b + 1) * head], n, width)
-                for b in range(batch)
-            )
-            for queries in _QUERIES:
-                q, kv = (batch, 1, queries, head), (batch, 1, n, head)
-                axes, zero = ("B", "G", "T", "D"), self._zero
-                tensors: dict[str, _Laid] = {
-                    "q": (q, ("B", "H", "S", "D"), zero(batch * queries * head)),
-                    "k": (kv, axes, zero(batch * n * head)),
-                    "v": (kv, axes, values),
-                    "mask": ((queries, n), ("S", "T"), zero(queries * n)),
-                }
-                yield self._made(tensors, causal=False)
-
-    def _row(
-        self, values: Sequence[float], shape: tuple[int, ...], row: int
-    ) -> tuple[float, ...]:
-        _, _, queries, head = shape
-        start = row // head * queries * head + row % head
-        return tuple(values[start + s * head] for s in range(queries))
-
-
 _KINDS: Final[Mapping[str, type[Sums]]] = {
     "sum": Reduction, "mean": Reduction,
     "matmul": Products, "bmm": Products, "linear": Products,
     "scaled_matmul": Products,
-    "attention": Weighted,
 }  # fmt: skip
 
 

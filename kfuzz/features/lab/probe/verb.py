@@ -1,7 +1,5 @@
 """kfuzz probe: what a kernel's arithmetic is, against what it declares."""
 
-import sys
-from contextlib import ExitStack
 from typing import Annotated, Final
 
 from kfuzz.cli import settings
@@ -16,8 +14,7 @@ from kfuzz.cli.settings import (
     shared,
     targets_argument,
 )
-from kfuzz.cli.streams import ExitCode, Outcome, consume, report_stream, stopping
-from kfuzz.core.event import Event, KernelFinished
+from kfuzz.cli.streams import ExitCode, print_examined
 from kfuzz.engine.workers import zygotes
 from kfuzz.targets import load
 
@@ -45,9 +42,8 @@ def probe(
         list[str] | None,
         option(
             "--probe",
-            "Only this probe; repeatable. `order`, `split`, `accumulator`, "
-            "`alignment`, `fused`, `operands`, `contraction`, `subnormals`, `store`, "
-            "`stochastic`, `intrinsics`.",
+            "Only this probe; repeatable. `order`, `accumulator`, `alignment`, "
+            "`fused`, `operands`, `contraction`, `subnormals`, `store`, `intrinsics`.",
             metavar="NAME",
         ),
     ] = None,
@@ -93,8 +89,6 @@ def probe(
     zygotes.expect(device)  # it imports torch while this process does
 
     from kfuzz.features.lab.probe import search
-    from kfuzz.report import json_report
-    from kfuzz.report.terminal import TerminalReport
 
     for name in only or ():
         settings.choose(name, search.NAMES, "--probe")
@@ -104,42 +98,18 @@ def probe(
         device=device, dtypes=dtype or (), probes=only or search.NAMES, terms=terms,
         max_time=settings.duration(max_time),
     )  # fmt: skip
-    outcome = Outcome(fail_on_any=fail_on == "any")
-    findings: dict[str, list[dict[str, object]]] = {}
-    with report_stream() as out, ExitStack() as stack:
-        stop = stack.enter_context(stopping())
-        as_json = format == "json"
-        terminal = TerminalReport(
-            sys.stderr if as_json else out,
-            quiet=quiet,
-            corpus=project.corpus_option,
-            summary=False,
-        )
-        report = stack.enter_context(terminal)
-
-        def feed(event: Event) -> None:
-            outcome.feed(event)
-            report.feed(event)
-            if isinstance(event, KernelFinished):
-                findings[event.kernel] = [
-                    json_report.finding_summary(f, event.paths.get(f.id, ""))
-                    for f in event.findings
-                ]
-
-        consume(probing.events(stop=stop), feed, stop)
-        if as_json:
-            made = search.document(
-                probing.kernels, probing.device, interrupted=stop.is_set()
-            )
-            for kernel in made["kernels"]:
-                kernel["findings"] = findings.get(kernel["kernel"], [])
-            json_report.write(made, out)
-        else:
-            for line in search.reading_lines(
-                probing.kernels, verbose=verbose, adopt=adopt
-            ):
-                print(line, file=out)
-    code = outcome.code()
+    code = print_examined(
+        lambda stop: probing.events(stop=stop),
+        format,
+        quiet=quiet,
+        fail_on=fail_on,
+        corpus=project.corpus_option,
+        lines=lambda _: search.reading_lines(
+            probing.kernels[-1], verbose=verbose, adopt=adopt
+        ),
+        document=lambda _: search.document(probing.kernels[-1]),
+        more=lambda: {"device": probing.device},
+    )
     if code is ExitCode.OK and not any(k.says_something for k in probing.kernels):
         return ExitCode.NOTHING_TO_RUN
     return code

@@ -36,7 +36,6 @@ from kfuzz.features.prove.ir.values import (
     Checks,
     Cond,
     Data,
-    Descriptor,
     Graph,
     Number,
     Other,
@@ -102,14 +101,13 @@ def repeated(
     inside = replace(where.under(running), loops=(*where.loops, loop))
     value = Number(index, low.bits, (), checks, wide)
     # Once to see what each iteration adds, then with that.
-    kept = len(ev.graph.accesses), len(ev.graph.checks), len(ev.graph.hints)
+    kept = len(ev.graph.accesses), len(ev.graph.checks)
     known = ev.unknowns
     guesses = [_carried(init, loop, j) for j, init in enumerate(inits)]
     ends = _body(ev, operation, counter, carried, value, guesses, names, inside)
     counted = len(ev.graph.checks) - kept[1]
     del ev.graph.accesses[kept[0] :]
     del ev.graph.checks[kept[1] :]
-    del ev.graph.hints[kept[2] :]
     made = len(ev.graph.checks)
     varies = partial(_varies, known, loop)
     forms = [
@@ -172,8 +170,6 @@ def _closed(
             return _anything(ev, init, where), None
         case Truth(), _, _:
             return ev.doubt(init.shape, where), None
-        case Descriptor(), _, _ if end != guess:
-            raise Unsupported("a descriptor that a loop changes")
     return init, None
 
 
@@ -203,32 +199,6 @@ def _after(
         made = _advanced(init, trips, added)
         return replace(made, checks=made.checks | checks)
     return _lost(init) if isinstance(init, Pointer) else _anything(ev, init, where)
-
-
-def until(
-    ev: "Evaluator", operation: Operation, names: dict[str, Value], where: Where
-) -> list[Value]:
-    """Evaluate a loop of which nothing is known but its condition."""
-    ev.loops += 1
-    loop = ev.loops
-    inside = replace(where, loops=(*where.loops, loop))
-    held = operation.operands
-    carried, inits = held[0::2], [names[n] for n in held[1::2]]
-    given = [_anything(ev, init, inside) for init in inits]
-    inner = {**names, **dict(zip(carried, given, strict=True))}
-    end = ev.region(operation.regions[0], (), inner, inside)
-    if end is None or end.name != "scf.condition":
-        raise Unsupported("a loop without a condition")
-    truth = ev.truth(inner[end.operands[0]])
-    passed = [inner[name] for name in end.operands[1:]]
-    last = ev.region(operation.regions[1], passed, inner, inside.under(truth))
-    ends = [inner[name] for name in last.operands] if last else []
-    for init, value in zip(inits, ends, strict=True):
-        if isinstance(init, Pointer) and getattr(value, "base", "") != init.base:
-            raise Unsupported("a pointer that a loop changes")
-        if isinstance(init, Descriptor) and value != init:
-            raise Unsupported("a descriptor that a loop changes")
-    return [_anything(ev, value, where) for value in passed]
 
 
 def _anything(ev: "Evaluator", value: Value, where: Where) -> Value:
@@ -402,8 +372,6 @@ class Evaluator:
                     poly=choice(truth.cond, then.poly, other.poly),
                     checks=truth.checks | then.checks | other.checks,
                 )
-            case Descriptor(), _:
-                raise Unsupported("one of several tensor descriptors")
         return Other(getattr(then, "shape", ()))
 
     def region(
@@ -416,7 +384,7 @@ class Evaluator:
         names.update(zip([n for n, _ in blocks[0].arguments], given, strict=False))
         last = None
         for last in blocks[0].operations:
-            if last.name not in ("scf.yield", "scf.condition"):
+            if last.name != "scf.yield":
                 self._operation(last, names, where)
         return last
 
@@ -426,6 +394,8 @@ class Evaluator:
         handler = _CONTROL.get(operation.name)
         if handler is not None:
             results = handler(self, operation, names, where)
+        elif operation.regions:
+            raise Unsupported(f"{operation.name} (line {self.line_of(operation)})")
         else:
             given = [names[name] for name in operation.operands]
             results = operations.evaluate(Step(self, operation, given, where))
@@ -588,7 +558,6 @@ def _jump(
 _CONTROL: Final[dict[str, Any]] = {
     "scf.if": Evaluator._if,
     "scf.for": repeated,
-    "scf.while": until,
     "tt.call": Evaluator._call,
     "tt.reduce": Evaluator._reduce,
     "tt.scan": Evaluator._reduce,

@@ -6,9 +6,8 @@ its integers may be anything.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from math import prod
 from typing import Any, Final
 
 from kfuzz.features.prove.ir.ttir import parse_type, split_outer
@@ -21,10 +20,6 @@ from kfuzz.features.prove.ir.values import (
     STORE,
     TRUE,
     Access,
-    Checks,
-    Cond,
-    Descriptor,
-    Hint,
     Number,
     Other,
     Pointer,
@@ -54,7 +49,7 @@ from kfuzz.features.prove.ir.values import (
     remainder,
 )
 
-# What loads, stores, atomics and tensor descriptors do: accesses of the graph.
+# What loads, stores and atomics do: accesses of the graph.
 
 
 def _access(step: Step, kind: str, pointer: Value, mask: Value | None) -> None:
@@ -102,133 +97,23 @@ def _atomic(step: Step) -> list[Value]:
     return step._replace(given=()).fresh("what an atomic gives")
 
 
-def _descriptor(step: Step) -> list[Value]:
-    base, types = step.given[0], step.operation.types
-    lists = re.findall(r"\[([^\]]*)\]", step.operation.words)
-    names = iter(step.given[1:])
-    groups = [
-        tuple(number_of(next(names)) for _ in split_outer(text)) for text in lists[:2]
-    ]
-    found = re.search(r"<((?:\d+x)+)", types.rpartition(",")[2])
-    found = found or re.search(r"tensor<((?:\d+x)+)", types)
-    if not isinstance(base, Pointer) or found is None:
-        raise Unsupported("a tensor descriptor")
-    block = tuple(int(n) for n in found[1].split("x") if n)
-    return [Descriptor(base, groups[0], groups[1], block)]
-
-
-def _block_access(step: Step, kind: str, offsets: Sequence[Value]) -> list[Value]:
-    """Access the part of a block that lies in the tensor; the rest is left out."""
-    tensor = step.given[0]
-    if not isinstance(tensor, Descriptor):
-        raise Unsupported("a tensor descriptor made on the host")
-    pointer = replace(tensor.base, shape=tensor.block)
-    offset, masks, checks, guards = as_poly(0), [], pointer.checks, step.where.checks
-    for dim, (size, stride, start) in enumerate(
-        zip(tensor.sizes, tensor.strides, map(number_of, offsets), strict=True)
-    ):
-        place = start.poly
-        if tensor.block[dim] > 1:
-            place = place + as_poly(lane(dim))
-        offset = offset + place * stride.poly
-        checks = checks | start.checks | stride.checks
-        masks += [at_most(0, place), below(place, size.poly)]
-        guards = guards | start.checks | size.checks
-    mask = Truth(all_of(masks), tensor.block, guards)
-    moved = replace(pointer, poly=pointer.poly + offset, checks=checks)
-    _access(step, kind, moved, mask)
-    made = step._replace(given=()).fresh(f"what {pointer.base} holds")
-    return made[: len(step.operation.results)]
-
-
-def _descriptor_store(step: Step) -> list[Value]:
-    kind = ATOMIC if "reduce" in step.operation.name else STORE
-    _block_access(step, kind, step.given[1:-1])
-    return []
-
-
-# What a source promises the compiler: `tl.multiple_of` and its like, `tl.assume`.
-
-_LISTED = r"\d+(?:, \d+)*"
-
-
-def assumed(step: Step) -> list[Value]:
-    """Note what `tl.assume` promises."""
-    (truth,) = step.given
-    assert isinstance(truth, Truth)
-    _promise(step, truth.cond, (), truth.checks, "tl.assume")
-    return []
-
-
-def _promise(step: Step, goal: Cond, shape: Shape, needs: Checks, text: str) -> None:
-    line = step.graph.line_of(step.operation)
-    needs |= step.where.checks
-    step.graph.graph.hints.append(Hint(goal, step.where.path, shape, needs, line, text))
-
-
-def note(step: Step, value: Number) -> None:
-    """Note what `tl.multiple_of` and `tl.max_contiguous` promise of a value."""
-    attributes = step.operation.attributes
-    promised = {
-        name: [int(n) for n in found[1].split(",")]
-        for name in ("divisibility", "contiguity", "constancy")
-        if (found := re.search(rf"tt\.{name} = (?:dense<\[?)?({_LISTED})", attributes))
-    }
-    rank = max(len(value.shape), 1)
-    for name, numbers in promised.items():
-        goals = []
-        runs = promised.get("contiguity", [1] * rank)
-        for dim, number in enumerate((numbers * rank)[:rank]):
-            if name == "divisibility":
-                goals.append(_divisible(value, dim, number, runs))
-            elif number > 1 and value.shape:
-                goals.append(_runs(value, dim, number, int(name == "contiguity")))
-        words = {"divisibility": "multiple_of", "contiguity": "max_contiguous",
-                 "constancy": "max_constancy"}  # fmt: skip
-        text = f"tl.{words[name]}({', '.join(map(str, numbers))})"
-        _promise(step, all_of(goals), value.shape, value.checks, text)
-
-
-def _next(value: Number, dim: int) -> Poly:
-    """Return a block's value one place further along a dimension."""
-    moved = as_poly(lane(dim)) + 1
-    return Rewriter(lambda a: moved if a is lane(dim) else None).poly(value.poly)
-
-
-def _divisible(value: Number, dim: int, number: int, runs: Sequence[int]) -> Cond:
-    """Return that the first element of each run of neighbours is a multiple."""
-    goal = equal(remainder(value.poly, as_poly(number)), 0)
-    if not value.shape:
-        return goal
-    run = (list(runs) * len(value.shape))[dim]
-    if (_next(value, dim) - value.poly).constant == 1:
-        run = max(run, value.shape[dim])
-    start = remainder(as_poly(lane(dim)), as_poly(run)) if run > 1 else as_poly(0)
-    return any_of([negated(equal(start, 0)), goal])
-
-
-def _runs(value: Number, dim: int, number: int, step: int) -> Cond:
-    """Return that neighbours within a run differ by `step`."""
-    last = equal(remainder(as_poly(lane(dim)), as_poly(number)), number - 1)
-    return any_of([last, equal(_next(value, dim) - value.poly, step)])
-
-
 # Nothing that an address could depend on comes of these, or only an unknown integer.
 PURE: Final = (
     "math.", "arith.addf", "arith.subf", "arith.mulf", "arith.divf", "arith.remf",
     "arith.negf", "arith.maxnumf", "arith.minnumf", "arith.maximumf", "arith.minimumf",
     "arith.truncf", "arith.extf", "arith.sitofp", "arith.uitofp", "arith.fptosi",
     "arith.fptoui", "tt.dot", "tt.fp_to_fp", "tt.clampf", "tt.precise_",
-    "tt.mulhiui", "tt.extern_elementwise", "tt.histogram", "tt.gather", "ub.poison",
+    "tt.trans", "tt.reshape", "tt.mulhiui", "tt.extern_elementwise", "tt.histogram",
+    "tt.gather", "ub.poison",
     "tt.bitcast", "tt.cat", "tt.join", "arith.mulsi_extended", "arith.mului_extended",
 )  # fmt: skip
 _SILENT: Final = (
-    "tt.print", "tt.assert", "ttg.barrier", "gpu.barrier", "tt.debug_barrier",
+    "tt.print", "tt.assert", "llvm.intr.assume", "ttg.barrier", "gpu.barrier",
+    "tt.debug_barrier",
 )  # fmt: skip
 # Of operands that are at least 0 these are what they are of unbounded integers.
 _POSITIVE: Final = frozenset(
-    f"arith.{name}"
-    for name in ("divui", "remui", "shrui", "shrsi", "andi", "maxui", "minui")
+    f"arith.{name}" for name in ("divui", "remui", "maxui", "minui")
 )
 # Python's are these of operands that are at least 0.
 _TRUNCATED: Final = ("arith.divsi", "arith.remsi")
@@ -254,8 +139,6 @@ def evaluate(step: Step) -> list[Value]:
         made = step.fresh(f"a result of {name}")
     else:
         raise Unsupported(f"{name} (line {step.graph.line_of(operation)})")
-    if operation.attributes and made and isinstance(made[0], Number):
-        note(step, made[0])
     return made
 
 
@@ -331,35 +214,6 @@ def _expand(step: Step) -> list[Value]:
     ]
 
 
-def _transposed(step: Step) -> list[Value]:
-    found = re.search(r"order = array<i32: ([\d, ]*)>", step.operation.attributes)
-    assert found is not None
-    order, shape = [int(n) for n in found[1].split(",")], step.operation.made[0].shape
-    return [
-        _reshaped(step.given[0], shape, lambda dim: as_poly(lane(order.index(dim))))
-    ]
-
-
-def _reshape(step: Step) -> list[Value]:
-    shape = step.operation.made[0].shape
-    old = getattr(step.given[0], "shape", ())
-    if isinstance(step.given[0], Other):
-        return [Other(shape)]
-    if "allow_reorder" in step.operation.words + step.operation.attributes:
-        return step.fresh("a reordered block")
-    flat = as_poly(0)
-    for dim, size in enumerate(shape):
-        place = as_poly(lane(dim)) if size > 1 else as_poly(0)
-        flat = flat * size + place
-
-    def placed(dim: int) -> Poly:
-        inner = prod(old[dim + 1 :])
-        upper = remainder(flat, as_poly(inner * old[dim])) if dim else flat
-        return quotient(upper, as_poly(inner))
-
-    return [_reshaped(step.given[0], shape, placed)]
-
-
 def _split(step: Step) -> list[Value]:
     """Return the halves; the text has the type of both once."""
     return [value for _ in step.operation.results for value in step.fresh("a half")]
@@ -386,14 +240,6 @@ def _arithmetic(step: Step) -> list[Value]:
         made = a + b if what == "sum" else a - b if what == "difference" else a * b
         checks = step.check(made, bits, what, shape, checks, wide)
         return [Number(made, bits, shape, checks, wide)]
-    if step.operation.name == "arith.shli":
-        if (by := b.constant) is None or not 0 <= by < bits:
-            # Noted all the same: loops count checks.
-            step.check(as_poly(0), bits, "shift", shape, (), wide)
-            return [step.graph.unknown(bits, shape, step.where, wide=wide)]
-        made = a * (1 << by)
-        checks = step.check(made, bits, "shift", shape, checks, wide)
-        return [Number(made, bits, shape, checks, wide)]
     if step.operation.name in _POSITIVE or (
         step.operation.name in _TRUNCATED and step.graph.folded(a, b)
     ):
@@ -408,10 +254,6 @@ def _arithmetic(step: Step) -> list[Value]:
             made = least(a, b)
         case "arith.maxsi" | "arith.maxui":
             made = greatest(a, b)
-        case "arith.shrsi" | "arith.shrui" if b.constant is not None:
-            made = quotient(a, as_poly(1 << b.constant))
-        case "arith.andi" if (mask := b.constant or 0) > 0 and not mask & (mask + 1):
-            made = remainder(a, b + 1)
         case _:
             return [step.graph.unknown(bits, shape, step.where, wide=wide)]
     return [Number(made, bits, shape, checks, wide)]
@@ -428,8 +270,7 @@ def _logic(step: Step) -> list[Value]:
         case "arith.ori" | "arith.maxui":
             made = any_of([left.cond, right.cond])
         case _:  # arith.xori
-            one = all_of([left.cond, negated(right.cond)])
-            made = any_of([one, all_of([negated(left.cond), right.cond])])
+            return [step.graph.doubt(left.shape, step.where)]
     return [Truth(made, left.shape, checks)]
 
 
@@ -506,8 +347,6 @@ _HANDLERS: Final[dict[str, Any]] = {
     "tt.splat": _splat,
     "tt.broadcast": _splat,
     "tt.expand_dims": _expand,
-    "tt.trans": _transposed,
-    "tt.reshape": _reshape,
     "tt.split": _split,
     "tt.addptr": _addptr,
     "arith.select": _select,
@@ -515,15 +354,10 @@ _HANDLERS: Final[dict[str, Any]] = {
     "arith.cmpf": _compared,
     "arith.bitcast": _bitcast,
     "tt.bitcast": _bitcast,
-    "llvm.intr.assume": assumed,
     "tt.load": _load,
     "tt.store": _store,
     "tt.atomic_rmw": _atomic,
     "tt.atomic_cas": _atomic,
-    "tt.make_tensor_descriptor": _descriptor,
-    "tt.descriptor_load": lambda step: _block_access(step, LOAD, step.given[1:]),
-    "tt.descriptor_store": _descriptor_store,
-    "tt.descriptor_reduce": _descriptor_store,
     **{
         f"arith.{name}": _cast for name in ("extsi", "extui", "trunci", "index_cast")
     },

@@ -267,11 +267,6 @@ def _joined(kind: str, conditions: Iterable[Cond], empty: Cond, ends: Cond) -> C
     return next(iter(found)) if len(found) == 1 else Cond(kind, *found)
 
 
-def parts_of(condition: Cond) -> tuple[Cond, ...]:
-    """Return the conditions that a conjunction consists of."""
-    return condition.parts if condition.kind == "and" else (condition,)
-
-
 def choice(condition: Cond, then: Poly, other: Poly) -> Poly:
     """Return one of two numbers by a condition."""
     if condition == TRUE or then == other:
@@ -635,23 +630,6 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Descriptor:
-    """A tensor descriptor.
-
-    Attributes:
-        base: where its first element lies.
-        sizes: of the tensor.
-        strides: in elements.
-        block: shape of what is accessed at once.
-    """
-
-    base: Pointer
-    sizes: tuple[Number, ...]
-    strides: tuple[Number, ...]
-    block: Shape
-
-
-@dataclass(frozen=True)
 class Other:
     """A value on which no address can depend: a float, or several.
 
@@ -662,7 +640,7 @@ class Other:
     shape: Shape = ()
 
 
-Value = Number | Truth | Pointer | Descriptor | Other
+Value = Number | Truth | Pointer | Other
 
 
 @dataclass(frozen=True)
@@ -703,27 +681,6 @@ class Check:
             wider = (at_most(1 << 31, atom) for atom in sorted(self.wide, key=str))
             return any_of([goal, *wider])
         return goal
-
-
-@dataclass(frozen=True)
-class Hint:
-    """What the source promises the compiler.
-
-    Attributes:
-        goal: what has to hold.
-        path: when it is promised.
-        shape: of the block.
-        needs: checks on which the values depend.
-        line: in the source.
-        text: the promise.
-    """
-
-    goal: Cond
-    path: Cond
-    shape: Shape
-    needs: Checks
-    line: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -781,21 +738,19 @@ class Graph:
     Attributes:
         accesses: in the order of the source's execution.
         checks: on results, by number.
-        hints: promises to the compiler.
         data: what is known of loaded and other unknown integers, by number.
         open: what is not understood, "" where all is.
     """
 
     accesses: list[Access] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    hints: list[Hint] = field(default_factory=list)
     data: dict[int, Data] = field(default_factory=dict)
     open: str = ""
 
     def signature(self) -> tuple[object, ...]:
         """Return what graphs have in common of which the same holds."""
         data = tuple(self.data.items())
-        return tuple(self.accesses), tuple(self.checks), tuple(self.hints), data
+        return tuple(self.accesses), tuple(self.checks), data
 
 
 class Unsupported(Exception):
