@@ -39,6 +39,8 @@ from kfuzz.strategies.parameters import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from kfuzz.contracts.aten.rows import Row
+    from kfuzz.contracts.gradients.rules import Rule
     from kfuzz.numerics.acceptance import Acceptance, Problem
     from kfuzz.numerics.models.functions import Elementwise
 
@@ -496,6 +498,9 @@ class Operator:
         within: puts changed values, by argument, back into the domain where that is
             more than shapes and types can say; None where it is not.
         forward: the operator whose gradients this one computes; None for others.
+        gradient: how it is differentiated; None where autograd differentiates the
+            oracle, and for operators of kfuzz's own where gradients are not judged.
+        aten: the overloads of torch's that it describes, without their `suite`.
         tolerance: the error model in words, for `kfuzz contracts show`.
         special_values: rules for NaN, Inf and zero in words.
     """
@@ -530,6 +535,8 @@ class Operator:
     written: bool = False
     within: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     forward: Operator | None = None
+    gradient: Rule | None = None
+    aten: tuple[Row, ...] = ()
     tolerance: Tolerance = field(
         default=Tolerance(
             Structure.INTERVAL,
@@ -1236,7 +1243,6 @@ _OWN: Final = (
     "kfuzz.contracts.aten.",
     "kfuzz.contracts.operators.",
     "kfuzz.contracts.gradients.bounds",
-    "kfuzz.contracts.gradients.rules",
 )
 
 

@@ -10,11 +10,10 @@ from functools import cache, update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import strategies as ks
-from kfuzz.contracts.aten import tables  # noqa: F401  (they enter rows)
+from kfuzz.contracts.aten import tables
 from kfuzz.contracts.aten.rows import (
     AXIS,
     NAMED,
-    ROWS,
     USUAL,
     Named,
     Row,
@@ -32,6 +31,13 @@ from kfuzz.strategies.parameters import DimParameter, Parameter, TensorParameter
 
 if TYPE_CHECKING:
     from kfuzz.numerics.acceptance import Acceptance, Problem
+
+ROWS: Final = tables.ROWS | {
+    row.name: replace(row, suite=operator.name)
+    for operator in OPERATORS.values()
+    for row in operator.aten
+}
+"""Every row by name; what an operator says of an overload stands for a shadowed row."""
 
 
 NAMESPACE: Final = "aten::"

@@ -2,7 +2,8 @@
 
 A row names the overload and what its tensors look like. Everything else comes from the
 schema: names, order and kinds of the arguments, defaults, and usual values of scalars
-by their names (`USUAL`). Rows are plain data; no torch is needed to read them.
+by their names (`USUAL`). Rows are plain data; no torch is needed to read them. Those of
+operators of the suite stand with the operators.
 """
 
 import ast
@@ -95,7 +96,7 @@ class Row:
 
 
 ROWS: Final[dict[str, Row]] = {}
-"""Every row by name."""
+"""Every row of `tables` by name."""
 
 
 def _enter(row: Row) -> None:
@@ -131,12 +132,11 @@ moved: Final = partial(shadowed, exact=True)
 """Enter overloads that only move elements; arguments as of `shadowed`."""
 
 
-def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
-    """Enter overloads that an operator of the suite describes.
+def describes(names: str, arguments: str, /, **said: Any) -> tuple[Row, ...]:
+    """Return the rows of overloads that an operator of the suite describes.
 
     Args:
         names: of the overloads.
-        operator: of the suite.
         arguments: of the schema, each with the operator's parameter or a constant:
             "self=x dim reduction=1"; a name alone stands for both.
         said: `outputs`, the number of results judged being theirs, `unfolded`,
@@ -149,9 +149,10 @@ def suite(names: str, operator: str, arguments: str, /, **said: Any) -> None:
         taken[name] = _literal(value or name)
     outputs = tuple(said.pop("outputs", "").split())
     more = {k: said.pop(k) for k in ("unfolded", "ranks") if k in said}
-    for name in names.split():
-        scalars = {**taken, **said}
-        _enter(Row(name, (), scalars, operator, outputs, **more))
+    scalars = {**taken, **said}
+    return tuple(
+        Row(name, scalars=scalars, outputs=outputs, **more) for name in names.split()
+    )
 
 
 class Named(str):

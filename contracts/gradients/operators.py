@@ -20,7 +20,6 @@ from kfuzz.contracts.gradients.rules import (
     Gradients,
     Rule,
 )
-from kfuzz.contracts.gradients.rules import RULES as RULES
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.prose import differentiated
@@ -167,7 +166,7 @@ def gradients_of(
         raise BindingError(
             f"{operator.name} has no gradients that kfuzz judges",
             where=where,
-            fix=f"operators that have: {', '.join(sorted(RULES))}",
+            fix="`kfuzz contracts list` prints K-GRD-01 of those that have",
         )
     possible = _differentiable(operator, rule, taken)
     names = _chosen(wanted, possible, where)
@@ -191,7 +190,7 @@ def gradients_of(
 
 def rule_of(operator: Operator) -> Rule | None:
     """Return the rule of one of kfuzz's own operators; None for others."""
-    return RULES.get(operator.name) if _is_own(operator) else None
+    return operator.gradient if _is_own(operator) else None
 
 
 def _is_own(operator: Operator) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
 from kfuzz.contracts.operator import Operator, Structure
 from kfuzz.contracts.operators.elementwise import of_torch
 from kfuzz.contracts.prose import bounded, defined
@@ -172,6 +173,10 @@ def accept_conv2d(problem: nm.Problem) -> nm.Acceptance:
     return nm.merged(made).accepted(problem)
 
 
+_STRIDED: Final = (
+    "input=x weight bias stride=[stride,stride] padding=[padding,padding] "
+    "dilation=[dilation,dilation]"
+)
 conv2d = replace(
     convolution("conv2d", axes="H W", filters="R S", longest=7, strides=(1, 2, 3, 4)),
     oracle=of_torch(
@@ -182,6 +187,12 @@ conv2d = replace(
         WINOGRAD: "3 x 3 filters at stride 1 and dilation 1 by Winograd's tiles of 2 x "
         "2 or 4 x 4 outputs, whose error is that of far larger terms"
     },
+    aten=describes(
+        "conv2d", f"{_STRIDED} groups", unfolded={"N": "*"}, ranks=range(3, 5)
+    )
+    + describes(
+        "convolution", f"{_STRIDED} transposed=False output_padding=[0,0] groups"
+    ),
 )
 
 

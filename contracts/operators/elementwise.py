@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
@@ -9,6 +10,14 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
+from kfuzz.contracts.gradients.rules import (
+    EVERY,
+    Given,
+    Gradients,
+    differentiable,
+    kinked,
+)
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.dtypes import FLOAT8
@@ -107,6 +116,8 @@ add = pointwise(
     tensors="a b",
     homogeneous={"a b": 1},
     exact=True,
+    gradient=differentiable("a b", linear=True),
+    aten=describes("add.Tensor", "self=a other=b", alpha=(1, 2, -0.5)),
 )
 
 
@@ -135,6 +146,8 @@ mul = pointwise(
     tensors="a b",
     homogeneous={"a": 1, "b": 1},
     exact=True,
+    gradient=differentiable("a b", linear=True),
+    aten=describes("mul.Tensor multiply.Tensor", "self=a other=b"),
 )
 
 
@@ -166,6 +179,8 @@ copy = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
+    gradient=differentiable("x", linear=True),
+    aten=describes("clone contiguous alias_copy lift_fresh_copy detach_copy", "self=x"),
 )
 transpose = defined(
     "transpose",
@@ -176,6 +191,8 @@ transpose = defined(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     structure=Structure.EXACT,
+    gradient=differentiable("x", "* N M", linear=True),
+    aten=describes("transpose.int transpose_copy.int", "self=x dim0=-2 dim1=-1"),
 )
 _where = of_torch("where", "torch.where(mask, x, y).")
 where = defined(
@@ -189,6 +206,8 @@ where = defined(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     structure=Structure.EXACT,
+    gradient=differentiable("x y", linear=True),
+    aten=describes("where.self", "condition=mask self=x other=y"),
 )
 
 
@@ -216,7 +235,11 @@ cast = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
+    aten=describes("_to_copy to.dtype", "self=x dtype"),
 )
+
+RELU: Final = kinked(lambda x: x.new_zeros(()))
+
 
 _relu = of_torch("relu", "torch.relu(x): x where x > 0, else 0; NaN stays NaN.")
 relu = pointwise(
@@ -227,9 +250,16 @@ relu = pointwise(
     defaults=MOVES,
     dtypes=EVERY_DTYPE,
     exact=True,
+    gradient=differentiable("x", forms=RELU),
+    aten=describes("relu", "self=x"),
 )
 
 reference_clamp = of_torch("clamp", "torch.clamp(x, min, max): NaN stays NaN.")
+
+
+def inside(x: nm.Tensor, *, min: float, max: float) -> nm.Tensor:
+    """X between two bounds, and 0 at them and beyond."""
+    return x.where((x > min) & (x < max), x.new_zeros(()))
 
 
 clamp = pointwise(
@@ -242,6 +272,9 @@ clamp = pointwise(
     defaults=MOVES,
     dtypes=("float64", "float32", "float16", "bfloat16"),
     exact=True,
+    # The bounds may be rounded to the data's format.
+    gradient=differentiable("x", forms=(reference_clamp, inside), stored=EVERY),
+    aten=describes("clamp clip", "self=x min max"),
 )
 
 
@@ -267,6 +300,12 @@ elu = pointwise(
         "alpha": ks.scalar(1.0, domain=(0.5, 1.6732632423543772)),
     },
     algorithms={"expm1": "accurate near 0: exp(x) - 1 is not formed"},
+    gradient=differentiable(
+        "x",
+        forms=kinked(lambda x, alpha: alpha * x.clamp(max=0).expm1()),
+        stored="expm1",
+    ),
+    aten=describes("elu", "self=x alpha"),
 )
 reference_leaky_relu = of_torch(
     "nn.functional.leaky_relu", "torch.nn.functional.leaky_relu(x, negative_slope)."
@@ -280,6 +319,10 @@ leaky_relu = pointwise(
         "negative_slope": ks.scalar(0.01, domain=(0.25, 0.2, 0.5)),
     },
     homogeneous={"x": 1},
+    gradient=differentiable(
+        "x", forms=kinked(lambda x, negative_slope: negative_slope * x)
+    ),
+    aten=describes("leaky_relu", "self=x negative_slope"),
 )
 reference_log = of_torch("log", "torch.log(x): -Inf at both zeros, NaN below.")
 
@@ -306,6 +349,8 @@ log = pointwise(
     "log",
     reference_log,
     accept_log,
+    gradient=differentiable("x"),
+    aten=describes("log", "self=x"),
 )
 
 
@@ -335,6 +380,13 @@ def softplus_direct(x: Any, *, beta: float, threshold: float) -> Any:
     return _softplus(x, beta, threshold, lambda z: z.exp().log1p())
 
 
+def softplus_gradient(g: Given) -> Gradients:
+    """The sigmoid of z below the threshold, and 1 above it."""
+    z = g["x"] * float(g.scalars["beta"])
+    curved = g.grad * z.sigmoid()
+    return {"x": g.grad.where(z > float(g.scalars["threshold"]), curved)}
+
+
 softplus = pointwise(
     "softplus",
     softplus_by_log1p,
@@ -347,6 +399,8 @@ softplus = pointwise(
         "threshold": ks.scalar(20.0, domain=(5.0,)),
     },
     algorithms={"log1p": "accurate below 0: 1 + exp(beta x) is not rounded"},
+    gradient=differentiable("x", formula=softplus_gradient),
+    aten=describes("softplus", "self=x beta threshold"),
 )
 
 _exp = of_torch("exp", "torch.exp(x).")
@@ -356,6 +410,8 @@ exp = pointwise(
     "exp",
     _exp,
     by_forms("enclosed", {"": (_exp, "exp")}),
+    gradient=differentiable("x", stored="exp"),
+    aten=describes("exp", "self=x"),
 )
 sigmoid = pointwise(
     "sigmoid",
@@ -365,12 +421,16 @@ sigmoid = pointwise(
         {"": (_sigmoid, "sigmoid"), "tanh_form": (_sigmoid, "sigmoid_by_tanh")},
     ),
     algorithms={"tanh_form": "0.5 + 0.5 tanh(x / 2): absolute error below 0"},
+    gradient=differentiable("x", stored="sigmoid"),
+    aten=describes("sigmoid", "self=x"),
 )
 tanh = pointwise(
     "tanh",
     _tanh,
     by_forms("enclosed", {"": (_tanh, "tanh"), "exp_form": (_tanh, "tanh_by_exp")}),
     algorithms={"exp_form": "2 sigmoid(2x) - 1 and the like: absolute error near 0"},
+    gradient=differentiable("x", stored="tanh"),
+    aten=describes("tanh", "self=x"),
 )
 
 
@@ -405,6 +465,21 @@ def reference_geglu(gate: Any, up: Any) -> Any:
     return reference_gelu(gate) * up
 
 
+def gelu_by_erf(x: nm.Tensor) -> nm.Tensor:
+    """The product x / 2 * (1 + erf(x / sqrt 2))."""
+    return 0.5 * x * (1 + (x * math.sqrt(0.5)).erf())
+
+
+def gelu_by_tanh(x: nm.Tensor) -> nm.Tensor:
+    """The product x / 2 * (1 + tanh t)."""
+    return 0.5 * x * (1 + nm.gelu_tanh_argument(x).tanh())
+
+
+def gated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the product of a function of gate, as it may have been kept, and up."""
+    return lambda gate, up: function(gate).clone() * up
+
+
 _SILU: Final = {
     "": (reference_silu, "silu"),
     "tanh_form": (reference_silu, "silu_by_tanh"),
@@ -419,17 +494,22 @@ silu = pointwise(
     reference_silu,
     by_forms("activated", _SILU),
     algorithms={"tanh_form": "x (0.5 + 0.5 tanh(x / 2)): absolute error below 0"},
+    gradient=differentiable("x"),
+    aten=describes("silu", "self=x"),
 )
 gelu = pointwise(
     "gelu",
     reference_gelu,
     by_forms("activated", _GELU, doubles=True),
     algorithms={"tanh_form": "the tanh approximation, as gelu_tanh computes it"},
+    gradient=differentiable("x"),
+    aten=describes("gelu", "self=x", approximate=("none", "tanh")),
 )
 gelu_tanh = pointwise(
     "gelu_tanh",
     reference_gelu_tanh,
     by_forms("activated", {"": _GELU["tanh_form"]}, doubles=True),
+    gradient=differentiable("x", forms=(gelu_by_tanh,)),
 )
 swiglu = pointwise(
     "swiglu",
@@ -438,6 +518,7 @@ swiglu = pointwise(
     tensors="gate up",
     chain=("silu", "mul"),
     algorithms={"tanh_form": "silu by tanh: absolute error for negative gates"},
+    gradient=differentiable("gate up", forms=(gated(reference_silu),), stored="clone"),
 )
 geglu = pointwise(
     "geglu",
@@ -446,6 +527,7 @@ geglu = pointwise(
     tensors="gate up",
     chain=("gelu", "mul"),
     algorithms={"tanh_form": "gelu by its tanh approximation, as gelu_tanh"},
+    gradient=differentiable("gate up", forms=(gated(gelu_by_erf),), stored="clone"),
 )
 
 
@@ -494,6 +576,8 @@ rope = defined(
     forms={"": (reference_rope,)},
     batch="B",
     shape_class="D % 2 == 0 and E == D // repeats and 1 <= repeats and repeats <= 2",
+    # Not linear's bound: sums over heads and repeated columns are one, in any order.
+    gradient=differentiable("x cos sin", "B S H D"),
 )
 
 

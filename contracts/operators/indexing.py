@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
+from kfuzz.contracts.gradients.rules import differentiable
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Structure
 from kfuzz.contracts.prose import defined
 
@@ -44,6 +46,8 @@ embedding = defined(
     error_model=accept_embedding,
     ranks=range(4),
     **SELECTS,
+    gradient=differentiable("weight", "* D", linear=True),
+    aten=describes("embedding", "weight indices"),
 )
 
 
@@ -69,6 +73,8 @@ gather = defined(
     error_model=accept_gather,
     batch="N",
     **SELECTS,
+    gradient=differentiable("x", "N K", linear=True),
+    aten=describes("gather", "self=x dim=1 index"),
 )
 
 
@@ -97,6 +103,8 @@ index_add = defined(
     oracle=reference_index_add,
     homogeneous={"x src": 1},
     error_model=accept_index_add,
+    gradient=differentiable("x src", "V D", linear=True),
+    aten=describes("index_add", "self=x dim=0 index source=src alpha"),
 )
 
 
@@ -122,6 +130,8 @@ index_select = defined(
     batch="K",
     workspaces=("K D",),
     **SELECTS,
+    gradient=differentiable("x", "K D", linear=True),
+    aten=describes("index_select", "self=x dim=0 index"),
 )
 
 
@@ -148,4 +158,6 @@ scatter_add = defined(
     homogeneous={"x src": 1},
     error_model=accept_scatter_add,
     batch="N",
+    gradient=differentiable("x src", "N C", linear=True),
+    aten=describes("scatter_add", "self=x dim=1 index src"),
 )

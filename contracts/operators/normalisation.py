@@ -2,13 +2,145 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
+from kfuzz.contracts.gradients.rules import (
+    Given,
+    Gradients,
+    both,
+    differentiable,
+    grad,
+)
 from kfuzz.contracts.operator import Structure
+from kfuzz.contracts.operators.reductions import accept_sum
 from kfuzz.contracts.prose import bounded, defined
+
+
+def summed(
+    taken: Callable[[nm.Problem], nm.Tensor], dim: int
+) -> Callable[[nm.Problem], nm.Acceptance]:
+    """Return the bound of a sum along a dimension, in any order."""
+    return lambda problem: accept_sum(
+        replace(problem, tensors={"x": taken(problem)}, scalars={"dim": dim})
+    )
+
+
+def _normalised(x: nm.Tensor, wg: nm.Tensor, eps: float) -> tuple[nm.Tensor, nm.Tensor]:
+    """Return normalised rows and their gradient.
+
+    Two forms of either: differences first, or b x + c with sums of x itself.
+
+    Args:
+        x: [..., n].
+        wg: the gradient of the normalised rows.
+        eps: the constant added to the variance.
+    """
+    n = x.shape[-1]
+    mean = x.mean(-1, keepdim=True)
+    centred = x - mean
+    r = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
+    z = both(centred * r, x * r - mean * r)
+    one = r * (wg - wg.mean(-1, keepdim=True) - z * (wg * z).mean(-1, keepdim=True))
+    of_x, total = (wg * x).sum(-1, keepdim=True), wg.sum(-1, keepdim=True)
+    b = (total * mean - of_x) * (r * r * r) / n
+    c = -(b * mean) - total * r / n
+    return z, both(one, r * wg + b * x + c)
+
+
+def _rows(g: Given, x: nm.Tensor) -> nm.Tensor:
+    return x.reshape(-1, g["x"].shape[-1])
+
+
+def _of_rows(problem: nm.Problem) -> nm.Tensor:
+    return grad(problem).flatten(1, -2)
+
+
+def _of_channels(problem: nm.Problem) -> nm.Tensor:
+    return grad(problem).transpose(1, 2).flatten(2)
+
+
+_BY_CHANNEL = {"bias": summed(_of_channels, -1)}
+
+
+def layer_norm_gradients(g: Given) -> Gradients:
+    """By differences from the mean, or by sums of x itself."""
+    grad, weight = g.grad, g.tensors.get("weight")
+    wg = grad if weight is None else grad * weight
+    z, made = _normalised(g["x"], wg, float(g.scalars["eps"]))
+    found: Gradients = {"x": made, "bias": _rows(g, grad).sum(0)}
+    return {**found, "weight": _rows(g, grad * z).sum(0)}
+
+
+def _scaled(x: nm.Tensor, wg: nm.Tensor, eps: float) -> tuple[nm.Tensor, nm.Tensor]:
+    """Return rows over their root mean square and their gradient."""
+    n = x.shape[-1]
+    r = ((x * x).mean(-1, keepdim=True) + eps).rsqrt()
+    z = x * r
+    one = r * (wg - z * (wg * z).mean(-1, keepdim=True))
+    total = (wg * x).sum(-1, keepdim=True)
+    return z, both(one, r * wg - x * ((r * r * r) * total / n))
+
+
+def rms_norm_gradients(g: Given) -> Gradients:
+    """By the reciprocal root mean square."""
+    grad, weight = g.grad, g.tensors.get("weight")
+    wg = grad if weight is None else grad * weight
+    z, made = _scaled(g["x"], wg, float(g.scalars["eps"]))
+    return {"x": made, "weight": _rows(g, grad * z).sum(0)}
+
+
+def add_rms_norm_gradients(g: Given) -> Gradients:
+    """Those of both terms are one: of the stored sum, and h's own."""
+    grad, weight = g.grads["y"], g.tensors.get("weight")
+    h = g.saved(g["x"] + g["residual"])
+    wg = grad if weight is None else grad * weight
+    z, made = _scaled(h, wg, float(g.scalars["eps"]))
+    made = g.saved(made) + g.grads["h"]
+    return {"x": made, "residual": made, "weight": _rows(g, grad * z).sum(0)}
+
+
+def group_norm_gradients(g: Given) -> Gradients:
+    """Those of normalised rows, each a group."""
+    x, grad, weight = g["x"], g.grad, g.tensors.get("weight")
+    wg = grad if weight is None else grad * weight[:, None]
+    if not x.numel():
+        nothing = grad.sum((0, 2))
+        return {"x": wg, "weight": nothing, "bias": nothing}
+    rows = (x.shape[0], int(g.scalars["num_groups"]), -1)
+    z, made = _normalised(x.reshape(rows), wg.reshape(rows), float(g.scalars["eps"]))
+    found: Gradients = {"x": made.reshape(x.shape), "bias": grad.sum((0, 2))}
+    return {**found, "weight": (grad * z.reshape(x.shape)).sum((0, 2))}
+
+
+def batch_norm_gradients(g: Given) -> Gradients:
+    """The statistics are given: only x is scaled."""
+    grad, weight = g.grad, g.tensors.get("weight")
+    mean = g["mean"][:, None]
+    r = (g["var"] + float(g.scalars["eps"])).rsqrt()[:, None]
+    made = grad * r if weight is None else grad * weight[:, None] * r
+    z = both((g["x"] - mean) * r, g["x"] * r - mean * r)
+    # Kernels may scale the sums by r.
+    direct = (grad * z).sum((0, 2))
+    later = (grad * (g["x"] - mean)).sum((0, 2)) * r[:, 0]
+    found: Gradients = {"x": made, "bias": grad.sum((0, 2))}
+    return {**found, "weight": both(direct, later)}
+
+
+def l2_normalize_gradient(g: Given) -> Gradients:
+    """With a part along y where the norm exceeds eps."""
+    x, dim, eps = g["x"], int(g.scalars["dim"]), float(g.scalars["eps"])
+    norm = (x * x).sum(dim, keepdim=True).sqrt()
+    held = norm.clamp(min=eps)
+    y = g.saved(x / held)
+    plain = g.grad / held
+    one = plain - y * ((g.grad * y).sum(dim, keepdim=True) / held)
+    other = plain - x * ((g.grad * x).sum(dim, keepdim=True) / (held * held * held))
+    return {"x": both(one, other).where(norm > eps, g.grad / eps)}
 
 
 def reference_add_rms_norm(
@@ -70,6 +202,9 @@ add_rms_norm = defined(
     outputs=("y", "h"),
     reduced="N",
     empty_reduction=False,
+    gradient=differentiable(
+        "x residual weight", {"y": "* N", "h": "* N"}, formula=add_rms_norm_gradients
+    ),
 )
 
 
@@ -117,6 +252,7 @@ def _scale_and_shift(
     return x * scale[:, None] + shift[:, None]
 
 
+_GIVEN: Final = "input=x weight bias running_mean=mean running_var=var"
 batch_norm = defined(
     "batch_norm",
     inputs={
@@ -130,6 +266,24 @@ batch_norm = defined(
     oracle=reference_batch_norm,
     forms={"": (reference_batch_norm, _scale_and_shift)},
     batch="B",
+    gradient=differentiable(
+        "x weight bias", "B C L", formula=batch_norm_gradients, exact=_BY_CHANNEL
+    ),
+    aten=describes(
+        "batch_norm",
+        f"{_GIVEN} training=False momentum=0.1 eps cudnn_enabled=False",
+        unfolded={"L": "*"},
+    )
+    + describes(
+        "native_batch_norm",
+        f"{_GIVEN} training=False momentum=0.1 eps",
+        unfolded={"L": "*"},
+    )
+    + describes(
+        "_native_batch_norm_legit_no_training",
+        f"{_GIVEN} momentum=0.1 eps",
+        unfolded={"L": "*"},
+    ),
 )
 
 
@@ -240,6 +394,15 @@ group_norm = defined(
     groups="num_groups",
     subtracts_mean=True,
     empty_reduction=False,
+    gradient=differentiable(
+        "x weight bias", "B C L", formula=group_norm_gradients, exact=_BY_CHANNEL
+    ),
+    aten=describes(
+        "group_norm", "input=x num_groups weight bias eps", unfolded={"L": "*"}
+    )
+    + describes(
+        "native_group_norm", "input=x weight bias N=B C=C HxW=L group=num_groups eps"
+    ),
 )
 
 
@@ -273,6 +436,8 @@ instance_norm = replace(
     shape_class="",
     groups="",
     **bounded("instance_norm", Structure.INTERVAL),
+    gradient=None,
+    aten=(),
 )
 
 
@@ -290,6 +455,7 @@ l2_normalize = defined(
     },
     oracle=reference_l2_normalize,
     forms={"": (reference_l2_normalize,)},
+    gradient=differentiable("x", formula=l2_normalize_gradient),
 )
 
 
@@ -328,6 +494,15 @@ layer_norm = defined(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
+    gradient=differentiable(
+        "x weight bias",
+        "* N",
+        formula=layer_norm_gradients,
+        exact={"bias": summed(_of_rows, 1)},
+    ),
+    aten=describes(
+        "layer_norm native_layer_norm", "input=x normalized_shape=[N] weight bias eps"
+    ),
 )
 
 
@@ -367,6 +542,10 @@ rms_norm = defined(
     reduced="N",
     empty_reduction=False,
     algorithms={CAST_FIRST: "x r is rounded to the data's format before the weight"},
+    gradient=differentiable("x weight", "* N", formula=rms_norm_gradients),
+    aten=describes(
+        "rms_norm _fused_rms_norm", "input=x normalized_shape=[N] weight eps"
+    ),
 )
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
+from kfuzz.contracts.gradients.rules import Given, Gradients, both, differentiable
 from kfuzz.contracts.operator import Structure
-from kfuzz.contracts.operators.elementwise import of_torch, reference_gelu
+from kfuzz.contracts.operators.elementwise import (
+    RELU,
+    gelu_by_erf,
+    of_torch,
+    reference_gelu,
+)
 from kfuzz.contracts.prose import bounded, defined
 from kfuzz.core.declaration import Declaration
 
@@ -61,6 +69,50 @@ def reference_attention(*tensors: Any, **scalars: Any) -> Any:
 WINDOWS: Final = (1, 2, 7, 16, 33)
 CAPS: Final = (1.0, 30.0, 50.0)
 
+
+def attention_gradients(g: Given) -> Gradients:
+    """By the weights, which kernels keep or compute again."""
+    import torch
+
+    q, k, v, mask = g["q"], g["k"], g["v"], g.tensors.get("mask")
+    repeats = q.shape[1] // k.shape[1]
+    keys, values = (t.repeat_interleave(repeats, 1) for t in (k, v))
+    given = g.scalars["scale"]
+    scale = 1 / math.sqrt(q.shape[-1]) if given is None else float(given)
+    scores, slope = (q @ keys.mT) * scale, None
+    if (cap := g.scalars.get("softcap")) is not None:
+        bent = (scores / float(cap)).tanh()
+        scores, slope = bent * float(cap), 1 - bent * bent
+    if mask is not None:
+        scores = scores + mask
+    window = g.scalars.get("window")
+    seen = nm.visible(
+        *scores.shape[-2:], causal=bool(g.scalars["causal"]),
+        window=None if window is None else int(window),
+        bottom=g.scalars.get("causal_alignment") == "bottom_right", like=q,
+    )  # fmt: skip
+    scores = torch.where(seen, scores, -math.inf)
+    if (sinks := g.tensors.get("sinks")) is not None:
+        more = sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        scores = torch.cat((scores, more), -1)
+    void = (scores == -math.inf).all(-1, keepdim=True)
+    weight = torch.where(void, 0.0, torch.softmax(torch.where(void, 0.0, scores), -1))
+    weight = g.saved(weight[..., : k.shape[2]])
+    of_weight = g.grad @ values.mT
+    inner = (weight * of_weight).sum(-1, keepdim=True)
+    outer = (g.grad * g.saved(weight @ values)).sum(-1, keepdim=True)
+    of_score = g.saved(weight * (of_weight - both(inner, outer)))
+    if slope is not None:
+        of_score = of_score * slope
+    dq, dk, dv = of_score @ keys, of_score.mT @ q, weight.mT @ g.grad
+    heads = (k.shape[0], k.shape[1], repeats, k.shape[2])
+    return {
+        "q": dq * scale,
+        "k": (g.saved(dk * scale)).reshape(*heads, k.shape[-1]).sum(2),
+        "v": g.saved(dv).reshape(*heads, v.shape[-1]).sum(2),
+    }
+
+
 attention = defined(
     "attention",
     inputs={
@@ -90,6 +142,12 @@ attention = defined(
         "unfused": "scaled operands and scores are rounded to the data's format, as in "
         "a chain of library calls",
     },
+    gradient=differentiable("q k v", "B H S D", formula=attention_gradients),
+    aten=describes(
+        "scaled_dot_product_attention",
+        "query=q key=k value=v attn_mask=mask is_causal=causal scale enable_gqa=True",
+        unfolded={"B": "*"},
+    ),
 )
 
 
@@ -103,6 +161,8 @@ attention_lse = replace(
     outputs=("y", "lse"),
     chain=(),
     **bounded("attention_lse", Structure.INTERVAL),
+    gradient=None,
+    aten=(),
 )
 
 
@@ -171,6 +231,8 @@ attention_paged = replace(
     # Nothing checks tables of pages.
     defaults=Declaration(intermediates="output", out_of_bounds="undefined"),
     special_values=f"{attention.special_values}; keys beyond a length do not count",
+    gradient=None,
+    aten=(),
 )
 
 
@@ -252,6 +314,8 @@ attention_varlen = replace(
     workspaces=("H N T", "H T D"),
     usual={"H": 2, "G": 2, "C": 4},
     special_values=f"{attention.special_values}; other sequences do not count",
+    gradient=None,
+    aten=(),
 )
 
 
@@ -274,6 +338,8 @@ matmul = defined(
     error_model=accept_matmul,
     batch="M",
     reduced="K",
+    gradient=differentiable("a b", "M N", linear=True),
+    aten=describes("mm", "self=a mat2=b"),
 )
 
 
@@ -288,6 +354,9 @@ bmm = defined(
     # The result, which is no argument.
     workspaces=("B M N",),
     usual={"B": 2},
+    gradient=differentiable("a b", "B M N", linear=True),
+    aten=describes("bmm", "self=a mat2=b")
+    + describes("matmul", "self=a other=b", unfolded={"B": "*"}),
 )
 
 
@@ -324,6 +393,8 @@ linear = defined(
     homogeneous={"x bias": 1, "weight bias": 1},
     error_model=lambda problem: products(problem).accepted(problem),
     reduced="K",
+    gradient=differentiable("x weight bias", "* N", linear=True),
+    aten=describes("linear", "input=x weight bias"),
 )
 
 
@@ -369,6 +440,11 @@ def accept_linear_gelu(problem: nm.Problem) -> nm.Acceptance:
     )
 
 
+def after_linear(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of x weight^T + bias as it may have been kept."""
+    return lambda *given: function(reference_linear(*given).clone())
+
+
 linear_gelu = defined(
     "linear_gelu",
     inputs=INPUTS,
@@ -377,6 +453,10 @@ linear_gelu = defined(
     chain=("linear", "gelu"),
     reduced="K",
     algorithms={"tanh_form": "gelu is its tanh approximation"},
+    # What lies between the two products may be stored, too.
+    gradient=differentiable(
+        "x weight bias", "* N", forms=(after_linear(gelu_by_erf),), stored="clone mul"
+    ),
 )
 
 
@@ -395,4 +475,7 @@ linear_relu = defined(
     forms={"": (reference_linear_relu,)},
     chain=("linear", "relu"),
     reduced="K",
+    gradient=differentiable(
+        "x weight bias", "* N", forms=(after_linear(RELU[0]),), stored="clone"
+    ),
 )

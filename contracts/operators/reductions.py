@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz import strategies as ks
+from kfuzz.contracts.aten.rows import describes
+from kfuzz.contracts.gradients.rules import differentiable, grad
 from kfuzz.contracts.operator import EVERY_DTYPE, MOVES, Operator, Structure
 from kfuzz.contracts.operators.elementwise import ErrorModel, of_torch
 from kfuzz.contracts.prose import bounded, defined
@@ -41,6 +43,41 @@ def along(
     )
 
 
+def selected(*, greatest: bool) -> dict[str, Any]:
+    """Return the bound of an extremum's gradient, and what its shares add up to."""
+
+    def chosen(problem: nm.Problem) -> tuple[nm.Tensor, nm.Tensor, nm.Tensor]:
+        """Return where a row's extremum is, how often, and the gradient of each."""
+        dim, x = problem.axis(), problem.tensors["x"]
+        top = x.amax(dim, keepdim=True) if greatest else x.amin(dim, keepdim=True)
+        found = x == top
+        return found, found.sum(dim, keepdim=True), grad(problem).unsqueeze(dim)
+
+    def bound(problem: nm.Problem) -> nm.Acceptance:
+        """Return grad_y at the extremum, any part of it at one of several."""
+        import torch
+
+        found, ties, spread = chosen(problem)
+        several = found & (ties > 1)
+        value = torch.where(found, spread / ties.clamp(min=1), 0.0)
+        alone = torch.where(found, spread, 0.0)
+        low = torch.where(several, alone.clamp(max=0), alone)
+        high = torch.where(several, alone.clamp(min=0), alone)
+        return nm.between(problem, torch.where(several, value, alone), low, high)
+
+    def accept(problem: nm.Problem, outputs: nm.Tensors) -> nm.Tensors:
+        """The shares of equal elements add up to grad_y."""
+        found, ties, spread = chosen(problem)
+        made = outputs["dx"].to(spread.dtype)
+        total = made.where(found, made.new_zeros(())).sum(problem.axis(), keepdim=True)
+        # Each share is rounded twice, and may be flushed.
+        room = 2 * problem.output.unit * spread.abs() + problem.output.min_normal
+        right = ((total - spread).abs() <= ties * room) | ~total.isfinite()
+        return {"dx": right | (ties < 2) | ~found}
+
+    return {"exact": {"x": bound}, "accept": accept}
+
+
 def extremum(name: str, which: str) -> Operator:
     """Return the operator of a row's greatest, or least, element: torch's name of it.
 
@@ -57,6 +94,8 @@ def extremum(name: str, which: str) -> Operator:
         dtypes=EVERY_DTYPE,
         empty_reduction=False,
         structure=Structure.EXACT,
+        gradient=differentiable("x", lacks="dim", **selected(greatest=name == "amax")),
+        aten=describes(name, "self=x dim=[dim]"),
     )
 
 
@@ -129,6 +168,7 @@ argmax = defined(
     dtypes=EVERY_DTYPE,
     empty_reduction=False,
     structure=Structure.EXACT,
+    aten=describes("argmax", "self=x dim"),
 )
 
 
@@ -149,6 +189,9 @@ log_softmax = along(
     forms={"": (_log_softmax,), "lse_form": (_log_softmax, log_softmax_by_lse)},
     algorithms={"lse_form": "x - (max + log S), which cancels for large offsets"},
     recentres=True,
+    gradient=differentiable("x", stored="_log_softmax"),
+    aten=describes("log_softmax.int", "self=x dim")
+    + describes("_log_softmax", "self=x dim half_to_float=False"),
 )
 
 
@@ -356,10 +399,32 @@ cross_entropy = defined(
     empty_reduction=False,
     recentres=True,
     out_of_bounds=("raise", "clamp", "undefined"),
+    gradient=differentiable(
+        "logits",
+        "",
+        # Libraries keep logsumexp(x), and have exp(x - logsumexp(x)) for a softmax.
+        forms=(reference_cross_entropy, cross_entropy_by_lse),
+        variants={
+            "": ({"reduction": ("mean", "sum")}, ""),
+            "_none": ({"reduction": ("none",)}, "N"),
+        },
+    ),
+    aten=describes(
+        "cross_entropy_loss",
+        "self=logits target ignore_index label_smoothing",
+        unfolded={"N": "* C *"},
+    ),
 )
 
 
-cumsum = along("cumsum", None, "torch.cumsum(x, dim).", homogeneous={"x": 1})
+cumsum = along(
+    "cumsum",
+    None,
+    "torch.cumsum(x, dim).",
+    homogeneous={"x": 1},
+    gradient=differentiable("x", linear=True),
+    aten=describes("cumsum", "self=x dim"),
+)
 
 
 logsumexp = along(
@@ -367,10 +432,19 @@ logsumexp = along(
     None,
     "torch.logsumexp(x, dim) with the row maximum subtracted.",
     recentres=True,
+    gradient=differentiable("x", lacks="dim", stored="logsumexp"),
+    aten=describes("logsumexp", "self=x dim=[dim]"),
 )
 
 
-mean = along("mean", None, "torch.mean(x, dim).", homogeneous={"x": 1})
+mean = along(
+    "mean",
+    None,
+    "torch.mean(x, dim).",
+    homogeneous={"x": 1},
+    gradient=differentiable("x", lacks="dim", linear=True),
+    aten=describes("mean.dim", "self=x dim=[dim]"),
+)
 
 
 def accept_prod(problem: nm.Problem) -> nm.Acceptance:
@@ -426,7 +500,12 @@ def accept_prod(problem: nm.Problem) -> nm.Acceptance:
     )  # fmt: skip
 
 
-prod = along("prod", accept_prod, "torch.prod(x, dim).")
+prod = along(
+    "prod",
+    accept_prod,
+    "torch.prod(x, dim).",
+    aten=describes("prod.dim_int", "self=x dim"),
+)
 
 
 def accept_softmax(problem: nm.Problem) -> nm.Acceptance:
@@ -469,6 +548,9 @@ softmax = along(
     accept_softmax,
     "torch.softmax(x, dim) with the row maximum subtracted.",
     recentres=True,
+    gradient=differentiable("x", stored="_softmax"),
+    aten=describes("softmax.int", "self=x dim")
+    + describes("_softmax", "self=x dim half_to_float=False"),
 )
 
 
@@ -508,6 +590,7 @@ sort = defined(
     defaults=Declaration(subnormals="preserve", ties="any"),
     dtypes=EVERY_DTYPE,
     structure=Structure.EXACT,
+    aten=describes("sort", "self=x dim descending"),
 )
 
 
@@ -534,6 +617,8 @@ sum = along(
     "torch.sum(x, dim).",
     homogeneous={"x": 1},
     dtypes=("float32", "float16", "bfloat16", *FLOAT8),
+    gradient=differentiable("x", lacks="dim", linear=True),
+    aten=describes("sum.dim_IntList", "self=x dim=[dim]"),
 )
 
 
@@ -555,6 +640,7 @@ topk = replace(
     oracle=reference_topk,
     shape_class="k <= N",
     **bounded("topk", Structure.EXACT),
+    aten=describes("topk", "self=x k dim largest"),
 )
 
 
@@ -565,6 +651,12 @@ def reference_var(x: Any, *, dim: int, correction: int) -> Any:
     # Where means are merged the square of a difference may be twice the sum.
     total = (2 * (centred * centred)).sum(dim) / 2
     return total / n if n > 0 else total.new_full(total.shape, float("nan"))
+
+
+def variance(x: nm.Tensor, *, dim: int, correction: int) -> nm.Tensor:
+    """The variance, whose gradient is NaN, too, where it is."""
+    made: nm.Tensor = reference_var(x, dim=dim, correction=correction)
+    return made if x.shape[dim] > correction else x.sum(dim) * math.nan
 
 
 var = defined(
@@ -580,4 +672,6 @@ var = defined(
     recentres=True,
     subtracts_mean=True,
     empty_reduction=False,
+    gradient=differentiable("x", lacks="dim", forms=(variance,)),
+    aten=describes("var.correction", "self=x dim=[dim] correction"),
 )

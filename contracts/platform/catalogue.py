@@ -22,6 +22,7 @@ from torch.optim import adamw, sgd
 
 from kfuzz.contracts import operators as ops
 from kfuzz.contracts.operator import Operator
+from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.operators.elementwise import turned
 from kfuzz.contracts.operators.quantization import MIDDLE
 from kfuzz.contracts.platform.table import (
@@ -31,7 +32,6 @@ from kfuzz.contracts.platform.table import (
     excuses,
     implements,
     joined,
-    namesakes,
 )
 
 
@@ -70,8 +70,6 @@ def kernels(device: str, version: str) -> Iterator[Declared]:
 
 # Elementwise operators, and those that move elements.
 
-namesakes("add mul where clamp relu sigmoid tanh exp log", torch)
-namesakes("leaky_relu silu elu softplus gelu", functional)
 implements(ops.copy, name="torch_copy")(torch.clone)
 implements(ops.gelu_tanh, name="torch_gelu_tanh")(
     partial(functional.gelu, approximate="tanh")
@@ -113,9 +111,6 @@ def torch_rope_complex(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.view_as_real(pairs * torch.complex(cos, sin)[:, None]).flatten(-2)
 
 
-as_written(ops.rope_sections, "x")
-
-
 @implements(ops.rope_positions)
 def torch_rope_positions(
     x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, interleaved: bool = False,
@@ -152,7 +147,6 @@ def torch_take_along_dim(x: Tensor, index: Tensor) -> Tensor:
 
 for _made in (ops.gather, ops.index_select, ops.scatter_add, ops.index_add):
     implements(_made, name=f"torch_{_made.name}")(_made.oracle)  # torch's own call
-namesakes("topk sort", torch)
 
 
 implements(ops.sort, name="torch_sort_stable")(partial(torch.sort, stable=True))
@@ -223,9 +217,6 @@ def setting(owner: Any, **flags: bool) -> Iterator[None]:
         put(before)
 
 
-namesakes("matmul bmm", torch)
-
-
 @implements(ops.matmul, devices=("cuda",))
 def torch_matmul_tf32(a: Tensor, b: Tensor) -> Tensor:
     """Multiply with TF32 allowed."""
@@ -242,9 +233,6 @@ def torch_matmul_full_reduction(a: Tensor, b: Tensor) -> Tensor:
         allow_bf16_reduced_precision_reduction=False,
     ):
         return torch.matmul(a, b)
-
-
-namesakes("linear", functional)
 
 
 @implements(ops.linear)
@@ -395,9 +383,6 @@ def torch_conv2d_ieee(*tensors: Tensor, **scalars: Any) -> Any:
         return convolve(*tensors, **scalars)
 
 
-namesakes("conv_transpose1d conv_transpose2d", functional)
-
-
 @implements(ops.causal_conv1d)
 def torch_causal_conv1d(
     x: Tensor, weight: Tensor, bias: Tensor | None = None,
@@ -434,17 +419,6 @@ def torch_quantize_fp8(x: Tensor, *, eps: float = 0.0) -> tuple[Tensor, Tensor]:
     return codes.to(torch.float8_e4m3fn), greatest / 448
 
 
-for _made in (
-    ops.dequantize_int8,
-    ops.dequantize_fp8,
-    ops.scaled_matmul_int8,
-    ops.scaled_matmul_fp8,
-    ops.scaled_matmul_blocks,
-    ops.mx_matmul,
-):
-    as_written(_made, "dtype")
-
-
 def _nibbles(packed: Tensor, count: int, dim: int) -> Tensor:
     shifted = [(packed >> 4 * i) & 15 for i in range(count)]
     return torch.stack(shifted, dim).flatten(dim - 1, dim)
@@ -475,15 +449,8 @@ def torch_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> 
 
 # Reductions, scans and what is made of sums of exponentials.
 
-namesakes(
-    "sum mean amax amin argmax var prod cumsum softmax log_softmax logsumexp", torch
-)
-
 
 implements(ops.l2_normalize, name="torch_l2_normalize")(functional.normalize)
-
-
-namesakes("cross_entropy", functional)
 
 
 # Torch's normalisations.
@@ -566,9 +533,6 @@ def torch_gated_rms_norm(
     return functional.rms_norm(x * functional.silu(gate), x.shape[-1:], weight, eps)
 
 
-as_written(ops.gated_layer_norm, "x")
-
-
 # Torch's losses.
 
 
@@ -580,12 +544,6 @@ def torch_kl_div(
     if reduction == "mean":  # which that warns of, and hands on as the number 1
         return torch.kl_div(x, target, 1, log_target=log_target)
     return functional.kl_div(x, target, reduction=reduction, log_target=log_target)
-
-
-as_written(ops.js_div, "x")
-
-
-namesakes("nll_loss mse_loss smooth_l1_loss huber_loss", functional)
 
 
 @implements(ops.linear_cross_entropy)
@@ -651,7 +609,16 @@ def torch_moe_combine(y: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
     return torch.bmm(weights.unsqueeze(-2), chosen).squeeze(-2)
 
 
-as_written(ops.top_k_filter, "logits")
-as_written(ops.top_p_filter, "logits")
 as_written(ops.linear_attention, "v", "float32")
 as_written(ops.delta_rule, "v", "float32")
+
+
+# Of all others torch's function of their name, or the steps of their oracle.
+
+for _name, _operator in OPERATORS.items():
+    if f"torch_{_name}" not in IMPLEMENTATIONS:
+        _found = getattr(torch, _name, getattr(functional, _name, None))
+        if _found is None:
+            as_written(_operator)
+        else:
+            implements(_operator, name=f"torch_{_name}")(_found)

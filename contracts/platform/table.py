@@ -12,13 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import torch
 
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.prose import entries
 from kfuzz.core.declaration import ShapeClass
 from kfuzz.core.errors import BindingError
@@ -246,21 +244,20 @@ def _enter(made: Implementation) -> None:
     IMPLEMENTATIONS[made.name] = made
 
 
-def namesakes(names: str, home: ModuleType) -> None:
-    """Enter functions that have the names of their operators, with no claims."""
-    for name in names.split():
-        implements(OPERATORS[name], name=f"torch_{name}")(getattr(home, name))
-
-
 def as_written(operator: Operator, *stores: str) -> None:
     """Enter the steps of an operator's oracle in float32: torch has no kernel of it.
 
     Args:
         operator: what it computes.
         stores: for each result the argument or scalar that gives its dtype, or the
-            dtype; "" where it stays as it is.
+            dtype; "" where it stays as it is. By default `dtype`, else the first
+            floating argument, gives all.
     """
     oracle, names = operator.oracle, tuple(operator.tensors)
+    if not stores:
+        lead = next(n for n, p in operator.tensors.items() if p.kind == "float")
+        named = "dtype" if "dtype" in operator.scalars else lead
+        stores = (named,) * len(operator.outputs)
 
     def steps(*tensors: torch.Tensor | None, **scalars: Any) -> Any:
         known: dict[str, Any] = {n: p.default for n, p in operator.scalars.items()}

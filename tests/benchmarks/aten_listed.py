@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from kfuzz.contracts.aten.making import base_of
-from kfuzz.contracts.aten.rows import ROWS
+from kfuzz.contracts.aten.making import ROWS, base_of
 from kfuzz.contracts.platform.catalogue import kernels
 
 # What torch documents of overloads, and what their kernels may therefore claim.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import kfuzz
-from kfuzz.contracts.aten.making import find, names, overload
-from kfuzz.contracts.aten.rows import ROWS
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.aten.making import ROWS, find, names, overload
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.oracle import accept, pose
@@ -227,3 +227,9 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     name, function = FAULTS[fault]
     kernel = bound(name, function, name=fault.replace(" ", "_"), dtypes="float32")
     assert failures(kernel, 120), fault
+
+
+def test_no_overload_is_described_by_two_operators() -> None:
+    described = [row.name for o in ops.OPERATORS.values() for row in o.aten]
+    assert len(set(described)) == len(described)
+    assert {ROWS[name].suite for name in described} <= set(ops.OPERATORS)

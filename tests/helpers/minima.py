@@ -70,9 +70,6 @@ MINIMA: Final = {
     "sum_split_by_rows": Minimum(
         24, 6, "a few rows of a few, one sum rounding otherwise in a scan"
     ),
-    "dropout_unscaled": Minimum(
-        8, 8, "as few elements as there have to be for one to be kept, p > 0"
-    ),
     "incident_precision_coercion": Minimum(
         2, 2, "1 x 1 times 1 x 1: a number that float16 rounds"
     ),

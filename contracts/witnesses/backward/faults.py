@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts.binding import BoundKernel
-from kfuzz.contracts.gradients.operators import RULES
+from kfuzz.contracts.gradients.operators import rule_of
 from kfuzz.contracts.platform.table import DEFECTS, excuses
 from kfuzz.contracts.witnesses.planted.base import Base, odd, unpacked
 from kfuzz.contracts.witnesses.planted.catalogue import declared
@@ -167,7 +167,7 @@ def _bind(base: Base, name: str, function: Callable[..., Any]) -> list[BoundKern
 def _witnesses() -> list[Witness]:
     found = []
     for base in declared("cpu", torch.__version__).values():
-        if base.operator.name not in RULES:
+        if rule_of(base.operator) is None:
             continue
         kinds: dict[str, tuple[str, Callable[..., Any]]] = {
             "gradient_of": ("", base.function)

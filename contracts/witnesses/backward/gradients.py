@@ -41,18 +41,6 @@ class Softmax(Function):
         return (y * (g - total)).to(ctx.saved_tensors[0].dtype), None
 
 
-class NarrowSoftmax(Softmax):
-    """Sums in float16, one element after the other."""
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Return y (g - sum g y), the sum in float16."""
-        y = ctx.saved_tensors[0]
-        terms = (g * y).half().cumsum(ctx.dim)
-        total = terms.narrow(ctx.dim, -1, 1) if terms.shape[ctx.dim] else 0
-        return (y * (g - total)).to(y.dtype), None
-
-
 # Memory for results that calls of one shape share.
 _workspace: dict[Any, Tensor] = {}
 
@@ -321,10 +309,7 @@ def _cross_entropy(function: type[Function]) -> Callable[..., Any]:
 _FORMS: Final[tuple[tuple[Operator, Any, Any, Any, dict[str, type[Function]]], ...]] = (
     (
         ops.softmax, {"approx": True}, _of_rows, (LONG_ROWS, LONG_ROWS),
-        {
-            "softmax": Softmax, "softmax_narrow": NarrowSoftmax,
-            "softmax_shared": SharedSoftmax,
-        },
+        {"softmax": Softmax, "softmax_shared": SharedSoftmax},
     ),
     (ops.exp, {"approx": True}, _elementwise, (SQUARE, SQUARE), {"exp_unseen": Exp}),
     (ops.tanh, {}, _elementwise, (SQUARE, SQUARE), {"tanh_once": Tanh}),

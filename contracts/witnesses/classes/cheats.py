@@ -14,7 +14,6 @@ from kfuzz.contracts import operators as ops
 from kfuzz.contracts.witnesses.witness import SQUARE, witness
 
 LARGEST_SEEN: Final = 6.0
-TILE: Final = 4096
 NEGLIGIBLE: Final = 1e-3
 
 
@@ -23,15 +22,6 @@ NEGLIGIBLE: Final = 1e-3
 def cheat_identity(x: Tensor) -> Tensor:
     """K-MEM-04: the copy is its input."""
     return x
-
-
-@witness(SQUARE, breaks="K-MEM-02", backends=("cpu", "cuda"))
-@kernel(ops.relu)
-def cheat_first_tile(x: Tensor) -> Tensor:
-    """K-MEM-02: only one tile of the result is stored."""
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    y.reshape(-1)[:TILE] = torch.relu(x).reshape(-1)[:TILE]
-    return y
 
 
 @witness(SQUARE, breaks="K-VAL-01", backends=("cpu", "cuda"))

@@ -10,7 +10,7 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.platform.catalogue import kernels
 from kfuzz.contracts.witnesses.planted import faults, libraries, narrow, unstable
 from kfuzz.contracts.witnesses.planted.base import Base, Fault
-from kfuzz.contracts.witnesses.torch_ops import SHAPES
+from kfuzz.contracts.witnesses.torch_ops import shapes_of
 from kfuzz.contracts.witnesses.witness import Witness
 
 FAULTS: Final[tuple[Fault, ...]] = (*faults.FAULTS, *narrow.FAULTS, *unstable.FAULTS)
@@ -111,5 +111,6 @@ def _bases(device: str, version: str) -> Iterator[Base]:
     for made in kernels(device, version):
         operator = made.operator
         if made.name == f"torch_{operator.name}":
-            shapes = SHAPES[made.name]
-            yield Base(OPERATORS[operator.name], made.function, made.excused, shapes)
+            yield Base(
+                OPERATORS[operator.name], made.function, made.excused, shapes_of(made)
+            )

@@ -191,10 +191,3 @@ def dropout(x: Tensor, p: float, seed: int) -> Tensor:
 def triton_dropout(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
     """Conforming."""
     return dropout(x, p, seed)
-
-
-@witness(SQUARE, breaks="K-VAL-01")
-@kernel(ops.dropout)
-def dropout_unscaled(x: Tensor, p: float = 0.0, seed: int = 0) -> Tensor:
-    """Violates K-VAL-01: what is kept is not divided by 1 - p."""
-    return dropout(x, p, seed) * (1 - p)
