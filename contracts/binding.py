@@ -186,8 +186,9 @@ def kernel(
     torch.library and the forms of `kfuzz.targets` can be bound like functions.
 
     Args:
-        operator: the operator that the implementation computes; or the name of an
-            overload of torch's, "aten::softmax.int". A function is then called as
+        operator: the operator that the implementation computes, or its name, "softmax";
+            or the name of an overload of torch's, "aten::softmax.int". A function is
+            then called as
             torch's dispatcher calls it; it may lack scalars.
         name: the kernel's name; the function's own by default.
         gradients: also bind `<name>.backward`, the gradients of the implementation by
@@ -211,6 +212,8 @@ def kernel(
             signatures do not match, or if the module already binds the name.
     """
     overload = None
+    if isinstance(operator, str) and operator in (own := _operators()):
+        operator = own[operator]
     if isinstance(operator, str):
         from kfuzz.contracts.aten.making import find
 
@@ -263,6 +266,12 @@ def kernel(
         return bound
 
     return cast("Binder", bind)
+
+
+def _operators() -> Mapping[str, Operator]:
+    from kfuzz.contracts.operators import OPERATORS  # each of them imports this
+
+    return OPERATORS
 
 
 def _sizes(given: Sequence[int], where: str) -> tuple[int, ...]:

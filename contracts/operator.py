@@ -777,7 +777,10 @@ class Operator:
     def oracle_text(self) -> str:
         """Return what the reference is, as text."""
         others = (f for f in self.forms_of(None) if f is not self.oracle)
-        docs = [(f.__doc__ or "").strip() for f in (self.oracle, *others)]
+        docs = [
+            ("" if isinstance(f, partial) else f.__doc__ or "").strip()
+            for f in (self.oracle, *others)
+        ]
         body, *forms = [doc.partition("\n")[0] for doc in docs]
         also = f"Other forms of it: {' '.join(forms)} " if forms else ""
         return (

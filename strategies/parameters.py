@@ -87,7 +87,11 @@ class TensorParameter:
                 "of any number stands before C",
             )
         if len(set(names)) != len(names):
-            raise BindingError(f"dims {self.dims!r} repeats a name")
+            raise BindingError(
+                f"dims {self.dims!r} repeats a name",
+                fix="name them apart and say that they are equal: "
+                'dims "N M", shape_class="N == M"',
+            )
         if self.role not in roles:
             raise BindingError(
                 f"unknown role {self.role!r}", fix=suggestion(self.role, roles)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import DeviceOption, FormatOption, TargetsArgument
-from kfuzz.cli.streams import ExitCode, code_of_search, print_each
+from kfuzz.cli.streams import ExitCode, code_of_search, print_each, report_error
 from kfuzz.core.codec import encode
+from kfuzz.core.errors import BindingError
 from kfuzz.engine.workers import zygotes
 from kfuzz.report.text import counted, one_line
 
@@ -47,10 +49,15 @@ def lines_of(checked: CheckedKernel) -> Iterator[str]:
         yield _line("not judged", f"{name}: it binds {scope}")
 
 
-def document(kernels: Iterable[CheckedKernel], *, interrupted: bool) -> dict[str, Any]:
-    """Return the document of `kfuzz check`."""
+def document(
+    kernels: Iterable[CheckedKernel],
+    *,
+    interrupted: bool,
+    left: Iterable[BindingError] = (),
+) -> dict[str, Any]:
+    """Return the document of `kfuzz check`, with what is wrong with other files."""
     made = [encode(k) | {"uncompared": k.uncompared or None} for k in kernels]
-    return {"interrupted": interrupted, "kernels": made}
+    return {"interrupted": interrupted, "kernels": made, "errors": [*map(str, left)]}
 
 
 def _grouped(cases: Iterable[JudgedCase]) -> Iterator[str]:
@@ -79,37 +86,43 @@ def check(
 
     The binding and the oracle are tried on small cases. Then one case of ordinary data
     is judged for each data type and layout. The output lists which contracts these
-    cases decide, which a search decides, and which do not bind the kernel.
+    cases decide, which a search decides, and which do not bind the kernel. A file with
+    a wrong binding is named, and the others are checked.
 
-    Exit codes: 0 all cases hold, 1 a case violates a contract, 2 usage, or an oracle
-    that can judge nothing, 3 internal error, 4 no kernel, or no value of some kernel
-    was compared, 5 device missing, or a kernel needs a GPU and there is none, 130
-    interrupted.
+    Exit codes: 0 all cases hold, 1 a case violates a contract, 2 usage, a wrong
+    binding, or an oracle that can judge nothing, 3 internal error, 4 no kernel, or no
+    value of some kernel was compared, 5 device missing, or a kernel needs a GPU and
+    there is none, 130 interrupted.
     """
     from kfuzz.cli.checking import Answer, check_all
+
+    left: list[BindingError] = []
 
     project = open_project(None)
     wanted = project.targets(targets)
     zygotes.expect(device)  # it imports torch while this process does
 
     made, interrupted = print_each(
-        lambda stop: check_all(wanted, root=project.root, device=device, stop=stop),
+        lambda stop: check_all(
+            wanted, root=project.root, device=device, stop=stop, failed=left
+        ),
         sys.maxsize,
         format,
         lines=lambda kernel: [*lines_of(kernel), ""],
-        document=document,
+        document=partial(document, left=left),
         total=lambda kernels: (
             [f"Nothing was searched; {shlex.join(['kfuzz', 'run', *wanted])} does that"]
             if kernels
             else []
         ),
     )
-    return ExitCode(
-        code_of_search(
-            interrupted=interrupted,
-            violated=any(k.has(Answer.VIOLATES) for k in made),
-            failed=any(k.has(Answer.ERROR) for k in made),
-            ran=bool(made) and not any(k.uncompared for k in made),
-            lacking=any(k.needs_gpu for k in made),
-        )
+    for error in left:
+        report_error(error, verbose=False)
+    code = code_of_search(
+        interrupted=interrupted,
+        violated=any(k.has(Answer.VIOLATES) for k in made),
+        failed=any(k.has(Answer.ERROR) for k in made),
+        ran=bool(made) and not any(k.uncompared for k in made),
+        lacking=any(k.needs_gpu for k in made),
     )
+    return ExitCode.USAGE if left and code is ExitCode.OK else code

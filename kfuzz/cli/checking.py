@@ -11,6 +11,7 @@ from typing import Final
 from kfuzz.contracts.binding import BoundKernel, ordinary_cases
 from kfuzz.contracts.classes import ATTRIBUTION, CLASSES
 from kfuzz.core.budget import Depth
+from kfuzz.core.errors import BindingError
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Verdict
 from kfuzz.engine.search.record import Record
@@ -99,7 +100,12 @@ class CheckedKernel:
 
 
 def check_all(
-    targets: Sequence[str], *, root: Path, device: str, stop: threading.Event
+    targets: Sequence[str],
+    *,
+    root: Path,
+    device: str,
+    stop: threading.Event,
+    failed: list[BindingError],
 ) -> Iterator[CheckedKernel]:
     """Yield the result of a check of each kernel.
 
@@ -108,12 +114,13 @@ def check_all(
         root: the project.
         device: "auto", "cpu", "cuda", "cuda:i" or "interpret".
         stop: ends it.
+        failed: takes what is wrong with one file of several.
 
     Raises:
         KfuzzError: on targets that cannot be obeyed, and on what a user brought if it
             can judge no case.
     """
-    loaded = load_all(tuple(targets), root=root)
+    loaded = load_all(tuple(targets), root=root, failed=failed)
     backend = Backend(device)
     try:
         kernels = [_prepared(each, backend, root, stop) for each in loaded]

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NoReturn
 
 from kfuzz.cli.streams import ExitCode, open_descriptors, report_error
 from kfuzz.core.errors import HarnessError
+from kfuzz.core.finding import relative
 from kfuzz.execution import parent
 from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import signal_name
@@ -24,6 +26,8 @@ STOP_SECONDS: Final = 3.0
 # How long the process itself has to end an import that took its time.
 GRACE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.2
+# After which an import is said to be one.
+_SILENT_SECONDS: Final = 2.0
 # Passed on: those of a terminal come here alone.
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -89,7 +93,7 @@ def _wait(
     """Return what was being imported at the end, who asked for it, and why it came."""
     target, since, limit, heard = "", time.monotonic(), load.limit(), b""
     asked: list[float] = []
-    over = False
+    over, said = False, ""
     while True:
         number = signal.sigtimedwait(taken, 0 if over else _LOOK_SECONDS)
         now = time.monotonic()
@@ -108,6 +112,9 @@ def _wait(
         if lines:
             seconds, _, name = lines[-1].partition(b" ")
             limit, target, since = float(seconds), name.decode(errors="replace"), now
+        if target not in ("", said) and now - since > _SILENT_SECONDS:
+            said = target
+            sys.stderr.write(f"kfuzz: importing {relative(target, Path.cwd())}\n")
         if over:
             return target, asked, None
         over = wire.has_ended(pid)

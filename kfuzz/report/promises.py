@@ -244,7 +244,10 @@ def proof_summary(proof: KernelProof) -> str:
     text = f"of {len(proof.properties)} properties {', '.join(texts)}"
     if proof.unwatched:
         every = proof.watched + proof.unwatched
-        text += f"; launches of {proof.unwatched} of {every} structures went unwatched"
+        text += (
+            f"; of {proof.unwatched} of {every} structures no launch was held against "
+            "the proof's premises, for want of time"
+        )
     return f"{text}; {one_line(proof.withdrawn)}" if proof.withdrawn else text
 
 

@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -20,7 +21,8 @@ from kfuzz.core.event import Event, FindingSaved
 from kfuzz.core.recipe import Case, Scalar, TensorSpec, is_dtype, unravel
 from kfuzz.store import files
 
-# A reduced case has a handful of elements; about this many fit on two lines.
+# A reduced case has a handful of elements, or of runs of equal ones; about this many
+# fit on two lines.
 MAX_VALUES: Final = 24
 # Longer tensors are drawn as "all a, except …" up to this many exceptions.
 MAX_EXCEPTIONS: Final = 6
@@ -183,6 +185,10 @@ def _long(spec: TensorSpec, values: bytes) -> str:
             for i in places
         )
         return text + (f" except {', '.join(others)}" if places else "")
+    runs = [(value_text(b, spec.dtype), len([*r])) for b, r in groupby(patterns)]
+    if spec.numel <= MAX_SCANNED and len(runs) <= MAX_VALUES:
+        told = (text if n == 1 else f"{n} x {text}" for text, n in runs)
+        return f"in C order: {', '.join(told)}"
     head = [value_text(b, spec.dtype) for b in patterns[:MAX_EXCEPTIONS]]
     last = value_text(unpack_bits(values[-size:], spec.dtype)[0], spec.dtype)
     return f"{', '.join(head)}, … , {last} ({spec.numel} values)"

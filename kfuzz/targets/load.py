@@ -477,8 +477,18 @@ def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
     return load(replace(source, only=found), root=root) if found else []
 
 
-def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
+def load_all(
+    targets: tuple[str, ...],
+    *,
+    root: Path,
+    failed: list[BindingError] | None = None,
+) -> list[LoadedKernel]:
     """Load every kernel of several targets, each once, and its gradients with it.
+
+    Args:
+        targets: as on the command line.
+        root: the project.
+        failed: takes what is wrong with one file, while the others are loaded.
 
     Raises:
         UsageError, BindingError: as `resolve` and `load`.
@@ -487,9 +497,18 @@ def load_all(targets: tuple[str, ...], *, root: Path) -> list[LoadedKernel]:
     found: dict[tuple[str, str], LoadedKernel] = {}
     for target in targets:
         for source in resolve(target):
-            for loaded in [*load(source, root=root), *_gradients(source, root)]:
+            try:
+                each = [*load(source, root=root), *_gradients(source, root)]
+            except BindingError as error:
+                if failed is None:
+                    raise
+                failed.append(error)
+                continue
+            for loaded in each:
                 place = str(source.file or source.module)
                 found.setdefault((place, loaded.kernel.name), loaded)
+    if not found and failed:
+        raise failed.pop(0)
     if not found:
         raise NothingToRunError(
             "no kernel is bound",

@@ -1,5 +1,6 @@
 """kfuzz check: whether a binding can be judged, told before a search."""
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -108,3 +109,21 @@ def test_a_broken_oracle_is_one_paragraph(checked: Checked) -> None:
     assert code == ExitCode.USAGE
     assert out == ""
     assert "kfuzz: error: kernels.py:13: kernel own, operator own: the oracle" in err
+
+
+def test_a_wrong_binding_keeps_no_other_file_from_being_checked(
+    checked: Checked, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write(
+        "square.py",
+        "import kfuzz\nfrom kfuzz import strategies as ks\n\n"
+        "kfuzz.reference(lambda x: x @ x, {'x': ks.tensors('N N')}, name='square')\n",
+    )
+    code, out, _ = checked(RIGHT.replace("ops.relu", '"relu"'), "square.py")
+    assert code == ExitCode.USAGE
+    assert "kernels.py::right" in out
+    code, out, err = checked(RIGHT, "square.py", "--format", "json")
+    assert code == ExitCode.USAGE
+    (said,) = json.loads(out)["errors"]
+    assert said in err
+    assert 'shape_class="N == M"' in said

@@ -192,6 +192,12 @@ def test_what_kernels_say_cannot_drive_the_terminal() -> None:
             "x: float32[40, 40] strides (0, 1) = 0 everywhere except [2, 1] = -0",
         ),
         (
+            TensorSpec((100,), ("N",), "float32",
+                       values=floats(*[0.0] * 50, *range(1, 10), *[0.0] * 41)),
+            "x: float32[100] contiguous = in C order: 50 x 0, 1, 2, 3, 4, 5, 6, 7, 8, "
+            "9, 41 x 0",
+        ),
+        (
             TensorSpec((100,), ("N",), "float32", values=floats(*range(100))),
             "x: float32[100] contiguous = 0, 1, 2, 3, 4, 5, … , 99 (100 values)",
         ),
