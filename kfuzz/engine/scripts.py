@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.classes import ATTRIBUTION
+from kfuzz.contracts.gradients.operators import BACKWARD
 from kfuzz.contracts.language import read_order, read_scaling, read_shift
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
@@ -21,7 +22,7 @@ from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
 from kfuzz.core.errors import DecodeError, KfuzzError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
-from kfuzz.core.verdict import VALUE_KINDS, Kind, path_of
+from kfuzz.core.verdict import VALUE_KINDS, Failure, Kind, path_of
 from kfuzz.engine.confirm import takes_way
 from kfuzz.execution.device.backends import named
 from kfuzz.store.files import read_source
@@ -379,8 +380,9 @@ def _in_docstring(text: str) -> str:
 # A finding as a script for the kernel's maintainers: its source and few lines.
 #
 # It needs neither kfuzz nor the file that binds the kernel. That is possible where the
-# source of the kernel uses nothing of kfuzz but decorators, and one element of a result
-# shows the failure; `script` has the rest.
+# source of the kernel uses nothing of kfuzz but decorators, and one element of a
+# result, a second call, or compute-sanitizer on a GPU shows the failure; `script` has
+# the rest.
 
 MAX_LINES: Final = 30
 """Lines beside the kernel's own source."""
@@ -388,6 +390,16 @@ MAX_LINES: Final = 30
 # Elements that are written out, and those of the memory that a view lies in.
 _MAX_VALUES: Final = 4096
 _MAX_SPAN: Final = 1 << 24
+
+# Tools of compute-sanitizer that show what a call does outside of its results.
+_TOOLS: Final = {
+    Kind.READ_OUTSIDE: "memcheck",
+    Kind.WRITE_OUTSIDE: "memcheck",
+    Kind.DEVICE_FAULT: "memcheck",
+    Kind.UNWRITTEN: "initcheck",
+}
+# Failures that calls of one input show by differing, at times.
+_UNSTEADY: Final = (Kind.RACE, Kind.NONDETERMINISTIC)
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUNCTION: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -417,14 +429,18 @@ class _Unfit(Exception):
 def _script(finding: Finding, root: Path) -> str:
     failure, case, target = finding.failure, finding.case, finding.target
     claims, default = finding.declaration, Declaration()
-    expected, low, high = failure.expected, failure.low, failure.high
-    if failure.kind not in VALUE_KINDS or failure.index is None or expected is None:
+    expected, output = failure.expected, failure.output
+    of_element = failure.kind in VALUE_KINDS and failure.index is not None
+    tool, repeated = _TOOLS.get(failure.kind, ""), failure.kind in _UNSTEADY
+    if not tool and not repeated and (not of_element or expected is None):
         raise _Unfit("no single element of a result shows the failure")
     # Findings come from strangers too: what one holds is a literal here, or a name.
     named_well = all(map(str.isidentifier, (*case.tensors, *case.scalars)))
-    given = claims.inplace or claims.out or claims.configs != default.configs
+    given = claims.out or claims.configs != default.configs
+    is_gradient = target.name.endswith(BACKWARD)
+    otherwise = is_gradient and finding.signature.contract == "K-GRD-01"
     for unfit, why in (
-        (target.name.endswith(".backward"), "it is of a gradient"),
+        (otherwise, "the gradient is asked in an unusual way"),
         (failure.got == 0 == expected, "only the sign of a zero is wrong"),
         (given, "the kernel is not called with its inputs alone"),
         (not case.pinned, "its values are not explicit"),
@@ -433,37 +449,72 @@ def _script(finding: Finding, root: Path) -> str:
     ):
         if unfit:
             raise _Unfit(why)
-    backend, index = named(finding.device), tuple(failure.index)
-    source = kernel_source(_read(root, target.file), target.name)
+    backend = named("cuda" if tool else finding.device)
+    name = target.name.removesuffix(BACKWARD)
+    source = kernel_source(_read(root, target.file), name)
     lines = [f"# Line {_in_comment(str(finding.line))}"] if finding.line else []
+    if tool:
+        lines += [
+            f"# {_in_comment(failure.message)}",
+            f"# PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool {tool} "
+            "python FILE",
+        ]
     lines += ["import os", "from math import inf, nan", ""]
     lines += [f"os.environ[{k!r}] = {v!r}" for k, v in backend.environment.items()]
     lines += [] if "import torch" in source else ["import torch"]
     lines += ["", *source, "", ""]
-    for name, spec in case.tensors.items():
-        lines += _tensor(name, spec, backend.torch_type)
+    for argument, spec in case.tensors.items():
+        lines += _tensor(argument, spec, backend.torch_type)
     scalars = [
         f"{name}={f'torch.{value}' if is_dtype(value) else repr(value)}"
         for name, value in case.scalars.items()
     ]
-    call = f"{target.name}({', '.join([*case.tensors, *scalars])})"
-    result = call if failure.place is None else f"{call}[{failure.place}]"
+    pulled = [n for n in case.tensors if is_gradient and n.startswith("grad_")]
+    taken = [n for n in case.tensors if n not in pulled]
+    result = f"{name}({', '.join([*taken, *scalars])})"
+    if is_gradient:
+        # The gradient of x is dx.
+        leaves = [output[1:]] if output[1:] in taken else taken
+        lines += [f"{leaf}.requires_grad_()" for leaf in leaves]
+        result = f"torch.autograd.grad({result}, [{', '.join(leaves)}], "
+        result += f"[{', '.join(pulled)}])" + "[0]" * of_element
+    elif output in claims.inplace:
+        lines.append(result)
+        result = output
+    elif failure.place is not None:
+        result += f"[{failure.place}]"
+    if tool:
+        lines += [result, "torch.cuda.synchronize()"]
+    elif repeated:
+        lines += [
+            f"several = [{result} for _ in range(100)]",
+            "alike = [y.allclose(several[0], 0, 0, equal_nan=True) for y in several]",
+            "assert all(alike), 'calls differ'",
+        ]
+    else:
+        lines += _asserted(failure, result)
+    if len(lines) - len(source) > MAX_LINES:
+        raise _Unfit(f"it takes more than {MAX_LINES} lines")
+    return "\n".join(lines) + "\n"
+
+
+def _asserted(failure: Failure, result: str) -> list[str]:
+    """Return the lines that hold one element to what is allowed there."""
+    expected, low, high = failure.expected, failure.low, failure.high
+    index = tuple(failure.index or ())
     allowed = f"allowed [{low!r}, {high!r}]"
     right = f"{low!r} <= got <= {high!r}"
-    if math.isnan(expected):
+    if expected is None or math.isnan(expected):
         allowed, right = "", "got != got"
     elif low is None or high is None or not math.isfinite(expected):
         allowed, right = "", f"got == {expected!r}"
     element = f"{failure.output}{[*index]}"
     said = f"expected {expected!r}" + (f", {allowed}" if allowed else "")
-    lines += [
+    return [
         f"got = {result}[{index!r}].item()",
         f"print({f'{element} ='!r}, got, {said!r})",
         f"assert {right}, {f'{element} is wrong'!r}",
     ]
-    if len(lines) - len(source) > MAX_LINES:
-        raise _Unfit(f"it takes more than {MAX_LINES} lines")
-    return "\n".join(lines) + "\n"
 
 
 def _read(root: Path, file: str) -> str:

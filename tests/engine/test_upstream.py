@@ -87,16 +87,78 @@ def test_it_fails_until_the_kernel_is_mended(
     assert ("AssertionError: y[1] is wrong" in done.stderr) is bool(code)
 
 
+OTHERS = """
+import torch
+
+CALLS = []
+
+
+def cube(x):
+    return 3 * x.detach() * x * x.detach() - {off} * x
+
+
+def double(x):
+    x.mul_(2 + {off})
+
+
+def unsteady(x):
+    CALLS.append(x)
+    return x + {off} * (len(CALLS) % 7 == 6)
+"""
+
+
+@pytest.mark.parametrize(("off", "code"), [(1, 1), (0, 0)])
+@pytest.mark.parametrize("name", ["cube.backward", "double", "unsteady"])
+def test_gradients_arguments_and_repeated_calls_are_shown(
+    tmp_path: Path, name: str, off: int, code: int
+) -> None:
+    one = made(tmp_path, 0.5)
+    (tmp_path / "others.py").write_text(OTHERS.replace("{off}", str(off)))
+    ones = b"\x00\x00\x80\x3f" * 3
+    spec = TensorSpec((3,), ("N",), "float32", values=ones)
+    tensors = {"x": spec} | ({"grad_y": spec} if "." in name else {})
+    output, wanted = ("dx", 3.0) if "." in name else ("x", 2.0)
+    value = replace(
+        one.failure, output=output, expected=wanted, low=wanted, high=wanted
+    )
+    kind = Kind.NONDETERMINISTIC
+    found = replace(
+        one, target=Target("others.py", name), case=Case(tensors, {}), device="cpu",
+        declaration=replace(
+            one.declaration, inplace=("x",) if name == "double" else ()
+        ),
+        failure=Failure("C-ORD-02", kind, "") if name == "unsteady" else value,
+    )  # fmt: skip
+    script = tmp_path / "script.py"
+    script.write_text(upstream(found, tmp_path))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert ("AssertionError" in done.stderr) is bool(code)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool"), [(Kind.WRITE_OUTSIDE, "memcheck"), (Kind.UNWRITTEN, "initcheck")]
+)
+def test_what_a_tool_of_gpus_shows_names_it(
+    tmp_path: Path, kind: Kind, tool: str
+) -> None:
+    failure = Failure("K-MEM-01", kind, "a store past the end")
+    text = upstream(made(tmp_path, 0.5, failure=failure), tmp_path)
+    assert f"compute-sanitizer --tool {tool} python FILE" in text
+    assert "# a store past the end" in text
+    assert "device='cuda'" in text
+    assert "TRITON_INTERPRET" not in text
+
+
 def test_what_such_a_script_cannot_show_has_the_other(tmp_path: Path) -> None:
     one = made(tmp_path, 0.5)
     for changes, why in (
         ({"target": Target("mine.py", "bound")}, "that does without kfuzz"),
         ({"target": Target("mine.py", "none")}, "none is no function at the top"),
-        ({"target": Target("mine.py", "mine.backward")}, "of a gradient"),
-        ({"failure": replace(one.failure, kind=Kind.UNWRITTEN)}, "no single element"),
+        ({"failure": replace(one.failure, kind=Kind.WRONG_DTYPE)}, "no single element"),
         ({"target": Target("../mine.py", "mine")}, "outside the project"),
         ({"case": Case({"x=1, y": one.case.data})}, "no name of Python's"),
-        ({"declaration": replace(one.declaration, inplace=("x",))}, "inputs alone"),
+        ({"declaration": replace(one.declaration, out=("y",))}, "inputs alone"),
     ):
         with pytest.raises(KfuzzError, match=why) as raised:
             upstream(replace(one, **changes), tmp_path)
