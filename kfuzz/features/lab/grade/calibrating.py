@@ -117,6 +117,8 @@ def search(
             scale=Scale.USUAL, cases=min(size, cases - found.cases),
             seed_value=round_seed(seed, name, number),
         )  # fmt: skip
+        if not drawn:
+            break  # its domain holds no more
         number += 1
         for case in drawn:
             if is_over():
