@@ -12,8 +12,9 @@ on the command line, or with `falsify` here.
     findings = kfuzz.falsify(my_softmax, max_cases=200)
 
 * Binding: `kernel`; `launch` for a bare Triton kernel, `cuda_source` for CUDA C++,
-  `module` for torch.nn.Module, `compiled` for torch.compile; `reference` makes an
-  operator of any function in plain torch, an `Operator`.
+  `module` for torch.nn.Module, `compiled` for torch.compile, `arrays` for functions of
+  NumPy's, JAX's or Warp's arrays; `reference` makes an operator of any function in
+  plain torch, an `Operator`.
 * Searching: `falsify`, `replay`, and `mark.falsify` for tests of pytest.
 * Candidates that a machine wrote: `Judge`.
 * Live calls: `monitor`; one call in a test: `assert_conforms`.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kfuzz.features.monitor import monitor as monitor
     from kfuzz.features.monitor.asserting import assert_conforms as assert_conforms
     from kfuzz.targets.cuda_source import cuda_source as cuda_source
+    from kfuzz.targets.forms import arrays as arrays
     from kfuzz.targets.forms import compiled as compiled
     from kfuzz.targets.forms import launch as launch
     from kfuzz.targets.forms import module as module
@@ -49,6 +51,7 @@ _LAZY = {
     "reference": "kfuzz.contracts.oracle",
     "falsify": "kfuzz.api",
     "replay": "kfuzz.api",
+    "arrays": "kfuzz.targets.forms",
     "compiled": "kfuzz.targets.forms",
     "cuda_source": "kfuzz.targets.cuda_source",
     "launch": "kfuzz.targets.forms",
@@ -59,6 +62,7 @@ __all__ = [
     "Judge",
     "Operator",
     "__version__",
+    "arrays",
     "assert_conforms",
     "compiled",
     "cuda_source",

@@ -67,6 +67,13 @@ class BuildError(HarnessError):
     """
 
 
+class LanguageLimit(TypeError):
+    """What a kernel's language cannot be given, which is no fault of the kernel's.
+
+    The case is not judged.
+    """
+
+
 def suggestion(word: str, valid: Iterable[str]) -> str:
     """Return "valid: …" preceded by the nearest valid word, if one is near.
 

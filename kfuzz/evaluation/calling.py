@@ -28,7 +28,13 @@ from kfuzz.contracts.oracle import (
     pose,
 )
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import BindingError, BuildError, class_name, message_of
+from kfuzz.core.errors import (
+    BindingError,
+    BuildError,
+    LanguageLimit,
+    class_name,
+    message_of,
+)
 from kfuzz.core.recipe import NOWHERE, Case, Scalar, is_dtype, poison_of
 from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Options, execute
 from kfuzz.execution.calls.tuning import held
@@ -427,6 +433,8 @@ def unsupported_because(run: Run) -> str | None:
     if run.unreliable:
         return run.unreliable
     if run.raised is not None and run.raised.backend:
+        if run.raised.type == LanguageLimit.__name__:
+            return run.raised.message
         what = "Triton's interpreter" if interpreting() else "Triton"
         return f"{what} cannot run it: {run.raised.message}"
     if run.raised is not None and run.raised.gpu:

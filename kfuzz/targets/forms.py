@@ -4,17 +4,24 @@ import copy
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz.contracts.operator import Form, Operator
 from kfuzz.contracts.oracle import lead_of, name_of
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import BindingError, BuildError, suggestion
-from kfuzz.execution.calls.compiling import import_compiler
+from kfuzz.core.errors import (
+    BindingError,
+    BuildError,
+    LanguageLimit,
+    message_of,
+    suggestion,
+)
+from kfuzz.execution.calls.compiling import at_work, import_compiler
 from kfuzz.execution.processes.wire import is_child
 from kfuzz.store.files import cache_folder
 
@@ -485,6 +492,110 @@ def _sizes_of(
     return tuple(sizes), tuple(scalars)
 
 
+# `kfuzz.arrays`: a function of another library's arrays.
+
+
+def arrays(
+    through: Callable[["Tensor"], Any],
+) -> Callable[[Callable[..., Any]], "Arrays"]:
+    """Return a decorator for a kernel that takes and returns a library's arrays.
+
+    A language's simulator and what it keeps between calls serve one caller: calls do
+    not overlap (C-ORD-03). A tensor that the library cannot hold in the tensor's memory
+    and type is the language's limit, and the case is not judged.
+
+    Args:
+        through: makes an array of a tensor, in its memory: `np.from_dlpack` (NumPy, and
+            Numba's simulator), `jnp.from_dlpack`, `wp.from_dlpack`,
+            `cupy.from_dlpack`, `cuda.as_cuda_array`.
+    """
+    return lambda function: Arrays(function, through)
+
+
+class Arrays(Form):
+    """A function of arrays, and what makes these of tensors."""
+
+    def __init__(
+        self, function: Callable[..., Any], through: Callable[["Tensor"], Any]
+    ) -> None:
+        self.__name__ = name_of(function)
+        self.__wrapped__ = function
+        self._through = through
+        self._library = through.__module__.partition(".")[0]
+
+    def fitted(
+        self, operator: Operator, declaration: Declaration, where: str
+    ) -> Callable[..., Any]:
+        """Return it as a function of tensors."""
+        import torch
+
+        function = self.__wrapped__
+        writes = bool(declaration.out or declaration.inplace)
+        ran = set[int]()
+
+        def given(value: Any) -> Any:
+            if isinstance(value, tuple | list):
+                return type(value)(map(given, value))
+            return self._array(value, writes) if torch.is_tensor(value) else value
+
+        @functools.wraps(function)
+        def call(*tensors: Any, **named: Any) -> Any:
+            # Threads that it makes and what it compiles are of a process: none forks.
+            is_first = os.getpid() not in ran
+            ran.add(os.getpid())
+            with at_work() if is_first else nullcontext():
+                getattr(sys.modules.get(self._library), "init", lambda: None)()
+                arrays = [given(value) for value in tensors]
+                named = {name: given(value) for name, value in named.items()}
+                return _tensors(function(*arrays, **named))
+
+        call.overlaps = False  # type: ignore[attr-defined]
+        return call
+
+    def _array(self, tensor: "Tensor", writes: bool) -> Any:
+        """Return a tensor as an array.
+
+        Raises:
+            LanguageLimit: if the library has none like it.
+        """
+        name = f"{self._library}.{name_of(self._through)}"
+        kind = str(tensor.dtype).removeprefix("torch.")
+        try:
+            array = self._through(tensor)
+            back = _tensors(array)  # the array itself, of a library without a way back
+        except Exception as error:
+            text = message_of(error).partition("\n")[0]
+            raise LanguageLimit(f"{name} takes no {kind}: {text}") from error
+        if back is array:
+            return array
+        if back.dtype != tensor.dtype:
+            raise LanguageLimit(f"{name} makes {back.dtype} of {kind}")
+        if writes and tensor.numel() and back.data_ptr() != tensor.data_ptr():
+            raise LanguageLimit(f"{name} copies: what is written there is lost")
+        return array
+
+
+def _tensors(value: Any) -> Any:
+    """Return what a kernel returned with tensors in place of arrays."""
+    import numpy as np
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    if isinstance(value, tuple | list):
+        return [_tensors(each) for each in value]
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
+        value = value.copy()  # torch ends the process
+    if torch.is_tensor(value):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return from_dlpack(value)
+    if hasattr(value, "__cuda_array_interface__"):
+        return torch.as_tensor(value, device="cuda")
+    return value
+
+
 # `kfuzz.compiled`: torch.compile held against eager execution.
 
 # Shapes, dtypes and layouts are many; each may be compiled anew.
@@ -640,8 +751,6 @@ def _counting() -> Callable[[], int]:
 @contextmanager
 def _compiling() -> Iterator[Callable[[], int]]:
     """Give a block a function that returns how often torch has compiled in it."""
-    from kfuzz.execution.calls.compiling import at_work
-
     if not _counting.cache_info().currsize:
         with _lock, at_work():  # importing the compiler takes seconds
             _environment()  # of no effect where it is imported already

@@ -14,6 +14,7 @@ RUNS = {
     "asserting": "--elements 8",
     "correct_operators": "kl_div conv1d --cases 20",
     "faults_in_a_row": "--device cpu --faults 6 --hangs 0",
+    "languages": "--only Numba --seconds 20",
     "late_faults": "--only scan_columns_256 scan_correct --seconds 5",
     "launch_peers": "",
     "lines": "--keep . --seconds 60 --only *gelu_digits --search-seconds 8",
@@ -33,7 +34,7 @@ RUNS = {
 }
 
 # What some of them need besides.
-NEEDS = {"real.run": "liger_kernel"}
+NEEDS = {"languages": "numba", "real.run": "liger_kernel"}
 
 
 @pytest.mark.slow

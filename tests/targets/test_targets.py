@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,19 +137,21 @@ def test_every_example_of_the_readme_binds_a_kernel() -> None:
     root = Path(__file__).parents[2]
     text = (root / "kfuzz" / "targets" / "README.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(examples) == 6
+    assert len(examples) == 8
     library = torch.library.Library("my_library", "DEF")
     library.define("relu(Tensor x) -> Tensor")
     given = {
         "__name__": "readme", "kfuzz": kfuzz, "ops": ops, "torch": torch,
         "__file__": str(root / "tests" / "gpu" / "targets" / "readme.py"),
         "softmax_kernel": softmax_kernel,
+        "helion": SimpleNamespace(Config=dict, kernel=lambda configs: lambda f: f),
     }  # fmt: skip
     for example in examples:
         exec(example, given)
     bound = [kernel.name for kernel in REGISTRY.pop("readme")]
     assert bound[4:] == [
-        "softmax_kernel", "softmax_rows", "relu", "their_norm", "gated"
+        "softmax_kernel", "softmax_rows", "relu", "their_norm", "gated",
+        "numba_relu", "helion_softmax",
     ]  # fmt: skip
 
 

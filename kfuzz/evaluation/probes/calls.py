@@ -404,10 +404,15 @@ def _extended(
 
 
 _PROBES: Final = (Probe.ALONE, Probe.OVERLAPPED)
-# Where Triton interprets, one call runs at a time.
-OVERLAPPING_STEP: Final = Step(
-    _PROBES, with_overlap, lambda evidence, calls: not evidence.base.programs
-)
+
+
+def _may_overlap(evidence: Evidence, calls: CaseCalls) -> bool:
+    """Whether calls may overlap; where Triton interprets, one runs at a time."""
+    alone = not getattr(calls.caller.kernel.function, "overlaps", True)
+    return not (evidence.base.programs or alone)
+
+
+OVERLAPPING_STEP: Final = Step(_PROBES, with_overlap, _may_overlap)
 
 # A call captured in a CUDA graph, replayed on other data and on its own.
 

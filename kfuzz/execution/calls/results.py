@@ -15,6 +15,7 @@ from typing_extensions import TypeIs
 from kfuzz.core.errors import (
     BuildError,
     KernelEnded,
+    LanguageLimit,
     chain,
     class_name,
     message_of,
@@ -469,6 +470,8 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
         "DefaultCPUAllocator" in text
     )
     trap = explanation(error, interpreted=interpreting())
+    if isinstance(error, LanguageLimit):
+        trap = text
     message = trap or (lines[0][:300] if lines else "")
     fault = fault_of(device)
     return Raised(

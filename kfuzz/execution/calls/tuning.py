@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
+from kfuzz.execution.calls.compiling import at_work
 from kfuzz.execution.calls.patches import Patches
+from kfuzz.execution.device.simulated import absent
 
 MODULE: Final = "triton.runtime.autotuner"
 """Where Triton's autotuner is, once a kernel has imported it."""
@@ -26,7 +28,7 @@ BENCHMARKS: Final = ("do_bench", "do_bench_cudagraph")
 
 # What the autotuner passes over in a configuration: see its `_bench`.
 _REFUSALS: Final = frozenset(
-    {"OutOfResources", "CompileTimeAssertionFailure", "PTXASError"}
+    {"OutOfResources", "CompileTimeAssertionFailure", "PTXASError", "InvalidConfig"}
 )
 
 # Classes made from the autotuner whose own `run` is known to end in Triton's.
@@ -232,9 +234,9 @@ def _answered(signature: inspect.Signature, args: Any, named: Any) -> Any:
     return [1.0] if given.get("return_mode") == "all" else 1.0
 
 
-def loaded() -> Any:
-    """Return Triton's `Autotuner`, None where it is not loaded."""
-    return getattr(sys.modules.get(MODULE), "Autotuner", None)
+def loaded(module: str = MODULE, name: str = "Autotuner") -> Any:
+    """Return a class of a module, Triton's autotuner; None where it is not loaded."""
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _running(tuner: Any) -> Iterator[Any]:
@@ -281,7 +283,10 @@ def declined(error: BaseException | None) -> bool:
     `tl.static_assert` that failed.
     """
     kind = type(error)
-    if kind.__module__.startswith("triton.") and kind.__name__ in _REFUSALS:
+    if (
+        kind.__module__.startswith(("triton.", "helion."))
+        and kind.__name__ in _REFUSALS
+    ):
         return True
     while error is not None:
         trace = error.__traceback__
@@ -291,6 +296,52 @@ def declined(error: BaseException | None) -> bool:
             trace = trace.tb_next
         error = error.__cause__
     return False
+
+
+# Helion, which tunes a kernel on its first call unless it has one configuration.
+
+HELION: Final = "helion.runtime.kernel"
+
+
+def install_helion(
+    kernel: Any,
+    chosen: Callable[[], int],
+    note: Callable[[str, int], None],
+    patches: Patches,
+) -> None:
+    """Have Helion's kernels run a chosen configuration, as `install` does.
+
+    One without configurations runs the default one.
+
+    Args:
+        kernel: `helion.runtime.kernel.Kernel`.
+        chosen: as of `install`.
+        note: as of `install`.
+        patches: as of `install`.
+    """
+    launch = kernel.__call__
+
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        if self.settings.ref_mode.value != "off":  # it runs whole dimensions at once
+            return launch(self, *args, **named)
+        given = self.normalize_args(*args, **named)
+        with at_work(), absent():  # it traces with tensors that are of the host
+            bound = self.bind(given)
+        every = list(self.configs) or [bound.config_spec.default_config()]
+        first = chosen()
+
+        def attempt(turn: int) -> Any:
+            config = every[(first + turn) % len(every)]
+            with at_work(), absent():
+                compiled = bound.compile_config(config)
+            returned = compiled(*given)
+            options = (f"{name}: {value}" for name, value in dict(config).items())
+            note("; ".join(options).replace(", ", ",").replace("; ", ", "), len(every))
+            return returned
+
+        return _first_taken(attempt, len(every))
+
+    patches.set(kernel, "__call__", call)
 
 
 # Tuners that are none of Triton's, by what a binding names in `tuners=`.

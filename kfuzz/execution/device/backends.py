@@ -367,7 +367,13 @@ def _says_so(text: str) -> bool:
         return True
     there = _FOR_OTHERS.search(text)
     names = there.group(1).split(", ") if there else []
-    return "cpu" not in names and bool({"cuda", "hip"} & set(names))
+    if {"cuda", "hip"} & set(names):
+        return "cpu" not in names
+    # Of torch's own, as "aten::mm.dtype" of Helion's eager mode, a build for the CPU
+    # alone names GPUs by the gradients there only.
+    if "autogradcuda" not in names or "could not run 'aten::" not in text:
+        return False
+    return not any(n.endswith("cpu") for n in names if not n.startswith("auto"))
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:
@@ -421,6 +427,10 @@ class Interpreted(DeviceBackend):
     # Triton reads it when it is imported.
     environment: Mapping[str, str] = {"TRITON_INTERPRET": "1"}
     without_triton = "cpu"
+
+    def is_likely(self) -> bool:
+        """Whether Helion's eager mode, which excludes it, is not asked for."""
+        return os.environ.get("HELION_INTERPRET", "0") in ("", "0")
 
 
 INTERPRET: Final = Interpreted()
@@ -736,7 +746,8 @@ def resolve(asked: str) -> tuple[DeviceBackend, tuple[str, ...]]:
         BackendError: if the device is not there.
     """
     if asked == AUTO:
-        found = ((backend, backend.devices()) for backend in BACKENDS.values())
+        able = (b for b in BACKENDS.values() if b.numbered or b.is_likely())
+        found = ((backend, backend.devices()) for backend in able)
         return next((backend, devices) for backend, devices in found if devices)
     if "," in asked:
         each = [resolve(one.strip()) for one in asked.split(",")]

@@ -124,7 +124,7 @@ def gpu() -> Iterator[None]:
 
 
 @contextmanager
-def _absent() -> Iterator[None]:
+def absent() -> Iterator[None]:
     """Have the machine as it is while the block runs."""
     global _present
     patches, _present = _present, None
@@ -241,7 +241,7 @@ def _compiling(real: Callable[..., Any]) -> Callable[..., Any]:
         is_module = isinstance(model, torch.nn.Module)
         if (failed := _failed) is None:
             made = real(model, **options)
-            return made if is_module else _within(_absent, made)
+            return made if is_module else _within(absent, made)
         kept = {n: v for n, v in options.items() if n in ("fullgraph", "dynamic")}
         made = real(model, **kept)
         inner = _within(_compiling_triton, made.forward if is_module else made)
@@ -299,7 +299,7 @@ def _compiling_triton() -> Iterator[None]:
 
     disable: Any = torch._dynamo.disable  # launches of a user's own are not traced
     with (
-        _absent(),
+        absent(),
         config.patch(
             cpu_backend="triton", compile_threads=1, force_disable_caches=True
         ),

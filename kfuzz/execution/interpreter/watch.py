@@ -421,17 +421,17 @@ def _session(interpreted: bool) -> Iterator[None]:
 
 def _choose(patches: Patches) -> None:
     """Have tuned kernels run the configuration that is asked for."""
-    tuner = tuning.loaded()
-    if tuner is not None:
-        tuning.install(
-            tuner,
-            lambda: _current.tuned,
-            lambda: _current.measuring,
-            lambda config, configs: vars(_current).update(
-                config=config, configs=configs
-            ),
-            patches,
-        )
+
+    def chosen() -> int:
+        return _current.tuned
+
+    def note(config: str, configs: int) -> None:
+        _current.config, _current.configs = config, configs
+
+    if (tuner := tuning.loaded()) is not None:
+        tuning.install(tuner, chosen, lambda: _current.measuring, note, patches)
+    if (kernel := tuning.loaded(tuning.HELION, "Kernel")) is not None:
+        tuning.install_helion(kernel, chosen, note, patches)
     tuning.measure_nothing(patches)
 
 
