@@ -142,7 +142,9 @@ def _search(
             except StorageError as error:  # raised last: all events came before
                 rejected = error
             if document is not None:
-                json_report.write(json_report.run_document(document), out)
+                json_report.write(
+                    json_report.run_document(document, project.options), out
+                )
             if rejected is not None:
                 raise rejected
         except BaseException as error:

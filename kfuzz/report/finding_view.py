@@ -472,7 +472,6 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     if finding.nonzero_elements is not None:
         counts += f", {finding.nonzero_elements} non-zero"
     trace = plain(failure.trace).splitlines()
-    named = f"{finding.id}{target}{options}"
     reduced = finding.reduction and (
         f"in {finding.reduction.evaluations} runs; stopped by: "
         f"{finding.reduction.stopped}"
@@ -524,6 +523,17 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     )
     history = [f"{c.when} {c.state} {c.note}" for c in finding.history]
     yield _list("history", history, folded=True)
+    yield _list("next", next_commands(finding, target, options), folded=True)
+
+
+def next_commands(finding: Finding, target: str, options: str) -> list[str]:
+    """Return what to type next.
+
+    None for what was seen in a program, which is no case of a bound kernel.
+    """
+    if not finding.operator:
+        return []
+    named = f"{finding.id}{target}{options}"
     commands = [
         f"kfuzz replay {named}",
         f"kfuzz replay {named} --script repro.py",
@@ -531,8 +541,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     ]
     if finding.line is not None:
         commands.append(f"kfuzz repair {finding.id}{options}")
-    # What was seen in a program is no case of a bound kernel.
-    yield _list("next", commands if finding.operator else [], folded=True)
+    return commands
 
 
 def measured(failure: Failure) -> tuple[str, str, str]:

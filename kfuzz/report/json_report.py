@@ -17,7 +17,12 @@ from kfuzz.core.event import ContractTally, FindingReplayed, KernelFinished, Ker
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 from kfuzz.engine.config import ReplayResult
-from kfuzz.report.finding_view import line_lines, patch_lines
+from kfuzz.report.finding_view import (
+    line_lines,
+    next_commands,
+    patch_lines,
+    target_option,
+)
 from kfuzz.report.promises import promise
 from kfuzz.report.tables import Gathered
 from kfuzz.report.text import counted, one_line, shown_path, table
@@ -42,9 +47,14 @@ def write(document: Document, out: TextIO) -> None:
     out.write(files.dumps({"format": FORMAT, **document}))
 
 
-def run_document(run: Gathered) -> Document:
-    """Return the document of `kfuzz run`, as far as events have come."""
-    kernels = {node: _kernel(kernel) for node, kernel in run.kernels.items()}
+def run_document(run: Gathered, options: str = "") -> Document:
+    """Return the document of `kfuzz run`, as far as events have come.
+
+    Args:
+        run: what came of it.
+        options: what the commands in it need to find the corpus.
+    """
+    kernels = {n: _kernel(kernel, options) for n, kernel in run.kernels.items()}
     for shown in run.findings:
         if shown.kernel in run.kernels:
             continue
@@ -55,7 +65,7 @@ def run_document(run: Gathered) -> Document:
             | {"cases": None, "cases_per_s": None, "worst_ratio": None}
             | {"contracts": {}, "refusals": [], "notes": [], "findings": []},
         )
-        entry["findings"].append(finding_summary(shown.finding, shown.path))
+        entry["findings"].append(finding_summary(shown.finding, shown.path, options))
     begun = run.started
     return {
         "seed": run.seed,
@@ -78,7 +88,7 @@ def proof_document(proof: KernelProof) -> Document:
     return {**made, "seconds": _rounded(proof.seconds)}
 
 
-def finding_summary(finding: Finding, path: str | Path) -> Document:
+def finding_summary(finding: Finding, path: str | Path, options: str = "") -> Document:
     """Return a finding as lists have it."""
     return {
         "id": finding.id,
@@ -93,6 +103,8 @@ def finding_summary(finding: Finding, path: str | Path) -> Document:
         "input_elements": finding.input_elements,
         "nonzero_elements": finding.nonzero_elements,
         "line": None if finding.line is None else asdict(finding.line),
+        "patches": list(map(asdict, finding.patches)),
+        "next": next_commands(finding, target_option(finding), options),
     }
 
 
@@ -182,7 +194,7 @@ def contract_page(contract: Contract) -> Document:
     }
 
 
-def _kernel(event: KernelFinished) -> Document:
+def _kernel(event: KernelFinished, options: str) -> Document:
     tried: Document = {}
     if event.tried is not None:
         tried |= {
@@ -208,7 +220,7 @@ def _kernel(event: KernelFinished) -> Document:
         "notes": [asdict(note) for note in event.notes],
         **({"proof": proof_document(event.proof)} if event.proof else {}),
         "findings": [
-            finding_summary(f, event.paths.get(f.id, ""))
+            finding_summary(f, event.paths.get(f.id, ""), options)
             for f in sorted(event.findings, key=lambda f: f.severity)
         ],
     }

@@ -79,6 +79,12 @@ def test_a_run_has_the_documented_shape() -> None:
                         "input_elements": 3,
                         "nonzero_elements": 3,
                         "line": None,
+                        "patches": [],
+                        "next": [
+                            f"kfuzz replay {found.id}",
+                            f"kfuzz replay {found.id} --script repro.py",
+                            f"kfuzz shrink {found.id}",
+                        ],
                     }
                 ],
             }

@@ -4,7 +4,7 @@ import itertools
 import keyword
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +45,7 @@ class Guess:
     Attributes:
         operator: its name.
         given: the function's argument for each of the operator's parameters.
-        result: which of the results it is.
+        result: which of the results it is; -1 for all.
         claims: what has to be declared for that.
         calls: how many calls agreed.
         others: operators with which they agree as well.
@@ -61,32 +61,35 @@ class Guess:
 
 def guess(callee: Callee) -> Guess | None:
     """Return the operator that a function seems to compute, None if none agrees."""
-    calls = [c for c in callee.calls if _is_whole(c)]
-    asked = OPERATORS.values()
     # What needs no declaration first.
     for declared in (False, True):
-        agreeing = (calls and _of_operator(o, calls, declared=declared) for o in asked)
+        agreeing = (agrees(o, callee, declared=declared) for o in OPERATORS.values())
         if found := [made for made in agreeing if made]:
-            # What has a part of its own for more of the arguments says more.
-            inputs = {o.name: len(o.inputs) for o in asked}
-            found.sort(key=lambda g: (-len(g.given), inputs[g.operator]))
-            best, *rest = found
-            alike = tuple(g.operator for g in rest if len(g.given) == len(best.given))
-            return replace(best, others=alike)
+            return best_of(found)
     return None
 
 
-def _of_operator(
-    operator: Operator, calls: list[Seen], *, declared: bool
-) -> Guess | None:
+def best_of(found: list[Guess]) -> Guess:
+    """Return one of the operators with which a function agrees, naming the others."""
+    # What has a part of its own for more of the arguments says more.
+    found.sort(key=lambda g: (-len(g.given), len(OPERATORS[g.operator].inputs)))
+    best, *rest = found
+    alike = tuple(g.operator for g in rest if len(g.given) == len(best.given))
+    return replace(best, others=alike)
+
+
+def agrees(operator: Operator, callee: Callee, *, declared: bool) -> Guess | None:
     """Return how an operator agrees with all calls, None if it does not."""
-    for trial in _trials(operator, calls[0], declared=declared):
+    calls = [c for c in callee.calls if _is_whole(c)]
+    for trial in _trials(operator, calls[0], declared=declared) if calls else ():
         if all(_missed(operator, *trial, call) == "" for call in calls):
             return Guess(operator.name, *trial, len(calls))
     return None
 
 
 Trial = tuple[dict[str, str], int, dict[str, str]]
+_ALL: Final = -1
+"""Of results: all of them, of an operator that has as many."""
 
 
 def _trials(operator: Operator, call: Seen, *, declared: bool) -> Iterator[Trial]:
@@ -97,8 +100,11 @@ def _trials(operator: Operator, call: Seen, *, declared: bool) -> Iterator[Trial
         claims.append({"intermediates": "output"})
     for given in itertools.islice(_matches(operator, call), _TRIALS):
         for claim in claims:
-            for result in range(len(call.results or ())):
-                yield given, result, claim
+            results = call.results or ()
+            if len(operator.outputs) == 1:
+                yield from ((given, n, claim) for n in range(len(results)))
+            elif len(operator.outputs) == len(results):
+                yield given, _ALL, claim
 
 
 _LEAST_AGREEING: Final = 2
@@ -111,9 +117,9 @@ def judged(callee: Callee) -> tuple[Guess, list[Fault]] | None:
     calls of other options and data types are not held to it. None where there is none.
     """
     calls = [c for c in callee.calls if c.whole and _is_whole(c)]
-    named = [o for o in OPERATORS.values() if f"_{o.name}_" in f"_{_plain(callee)}_"]
-    named.sort(key=lambda operator: -len(operator.name))
-    for operator, declared in itertools.product(named if calls else (), (False, True)):
+    words = f"_{plain_name(callee.name)}_"
+    named = [o for o in named_in(callee.name) if calls and f"_{o.name}_" in words]
+    for operator, declared in itertools.product(named, (False, True)):
         for trial in _trials(operator, calls[0], declared=declared):
             missed = [_missed(operator, *trial, call) for call in calls]
             options = [_options(call, trial[0]) for call in calls]
@@ -166,7 +172,7 @@ def _matches(operator: Operator, call: Seen) -> Iterator[dict[str, str]]:
     tensors = [n for n, v in call.given.items() if isinstance(v, Shape)]
     scalars = {}
     for name in operator.scalars:
-        own = next((n for n in call.given if _is_called(n, name)), None)
+        own = next((n for n in call.given if is_called(n, name)), None)
         if own is not None and not isinstance(call.given[own], Shape):
             scalars[name] = own
     names = list(operator.tensors)
@@ -184,7 +190,7 @@ def _matches(operator: Operator, call: Seen) -> Iterator[dict[str, str]]:
                 for p, n in pairs.items()
             )
             if fit:
-                named = sum(_is_called(n, p) for p, n in pairs.items())
+                named = sum(is_called(n, p) for p, n in pairs.items())
                 in_order = [*order] == tensors
                 ordered.append((-named, not in_order, pairs))
     ordered.sort(key=lambda o: o[:2])
@@ -192,7 +198,7 @@ def _matches(operator: Operator, call: Seen) -> Iterator[dict[str, str]]:
         yield {**pairs, **scalars}
 
 
-def _is_called(name: str, parameter: str) -> bool:
+def is_called(name: str, parameter: str) -> bool:
     """Whether an argument of that name is a parameter's, as names go."""
     plain = re.sub(r"[^a-z]", "", name.lower())
     known = (parameter, *_ALSO.get(parameter, ()))
@@ -215,17 +221,20 @@ def _missed(
         for p, n in given.items()
     }
     results = call.results or ()
-    result = results[number] if number < len(results) else None
+    chosen = results if number == _ALL else results[number : number + 1]
+    shapes = [r for r in chosen if isinstance(r, Shape)]
     # Of zeros alone agreement means nothing.
-    if not isinstance(result, Shape) or not bool((result.values != 0).any()):
+    if not shapes or len(shapes) < len(chosen) or not any(map(_is_telling, shapes)):
         return None
+    values_of = tuple(r.values for r in shapes)
+    actual = values_of if number == _ALL else values_of[0]
     tensors = [values.get(n) for n in operator.tensors]
     while tensors and tensors[-1] is None:
         tensors.pop()
     scalars = {n: values[n] for n in operator.scalars if n in values}
     conforms = needed("assert_conforms", "kfuzz observe")
     try:
-        conforms(result.values, operator, *tensors, **scalars, **claims)
+        conforms(actual, operator, *tensors, **scalars, **claims)
     except AssertionError as error:
         return str(error)
     except Exception:  # whatever it is: it says nothing of such a call
@@ -233,23 +242,28 @@ def _missed(
     return ""
 
 
+def _is_telling(result: Shape) -> bool:
+    return bool((result.values != 0).any())
+
+
 MOST_SIZES: Final = 24
 _SHOWN: Final = 3
 
 
-def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> str:
+def bindings(
+    found: Sequence[tuple[Callee, Guess | None]], *, command: str, sized: bool = True
+) -> str:
     """Return the file.
 
     Args:
         found: functions with the operator that each seems to compute.
         command: how it was made.
+        sized: whether the sizes of the calls are those of a program.
     """
     named, rest, modules = [], [], set()
-    taken: set[str] = set()
-    for callee, guess in found:
-        name = _free(_plain(callee), taken)
+    for (callee, guess), name in zip(found, names(found), strict=True):
         if guess is not None and callee.module != "__main__":
-            made = list(_binding(callee, guess, name))
+            made = list(_binding(callee, guess, name, sized=sized))
         else:
             made = list(_unjudged(callee, name))
         if made:
@@ -258,7 +272,7 @@ def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> s
         else:
             rest += ["", *_stub(callee, guess, name)]
     head = [
-        '"""Kernels that a program launched, bound to the operators they agree with.',
+        '"""Kernels, bound to the operators that their results agree with.',
         "",
         f"Written by `{command}`. An operator was chosen because the seen results lie",
         "within its bound: check each, and declare what the kernel claims.",
@@ -274,7 +288,13 @@ def bindings(found: Iterable[tuple[Callee, Guess | None]], *, command: str) -> s
     return "\n".join([*head, *named, *(["", *rest] if rest else [])]) + "\n"
 
 
-def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
+def names(found: Iterable[tuple[Callee, Guess | None]]) -> list[str]:
+    """Return the names of the bindings."""
+    taken: set[str] = set()
+    return [_free(plain_name(callee.name), taken) for callee, _ in found]
+
+
+def _binding(callee: Callee, guess: Guess, name: str, *, sized: bool) -> Iterator[str]:
     call = next(c for c in callee.calls if c.results is not None)
     operator = OPERATORS[guess.operator]
     tensors = [p for p in operator.tensors if p in guess.given]
@@ -285,8 +305,11 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
         yield "# One call alone could be compared."
     claims = _seen(callee, guess)
     claims["sizes"] = claims["sizes"][:MOST_SIZES]
+    if not sized:
+        del claims["sizes"]
     shown = ", ".join(f"{key}={value!r}" for key, value in claims.items())
-    yield "# Seen data types and sizes; without dtypes= the others are searched too."
+    what = "data types and sizes" if sized else "data types"
+    yield f"# Seen {what}; without dtypes= the others are searched too."
     yield f"@kfuzz.kernel(ops.{guess.operator}, {shown})"
     yield f"def {name}({', '.join([*tensors, *scalars])}):"
     back = {argument: parameter for parameter, argument in guess.given.items()}
@@ -294,7 +317,8 @@ def _binding(callee: Callee, guess: Guess, name: str) -> Iterator[str]:
         back[argument] if argument in back else _constant(value)
         for argument, value in call.given.items()
     ]
-    result = f"[{guess.result}]" if len(call.results or ()) > 1 else ""
+    several = guess.result != _ALL and len(call.results or ()) > 1
+    result = f"[{guess.result}]" if several else ""
     yield f"    return {_target(callee)}({', '.join(words)}){result}"
 
 
@@ -417,7 +441,8 @@ def _stub(callee: Callee, guess: Guess | None, name: str) -> Iterator[str]:
 
 
 def _comments(callee: Callee) -> Iterator[str]:
-    yield f"# {_target(callee)}: {callee.count} calls"
+    calls = f": {callee.count} calls" if callee.count else ""
+    yield f"# {_target(callee)}{calls}"
     for name, (count, options) in callee.launches.items():
         text = ", ".join(f"{k}={v}" for k, v in options.items())
         yield f"#     launches {name} {count} times{f' ({text})' if text else ''}"
@@ -454,9 +479,18 @@ def _target(callee: Callee) -> str:
     return f"{callee.module}.{callee.name}"
 
 
-def _plain(callee: Callee) -> str:
-    """Return a name for the binding, as Python likes it."""
-    name = callee.name.removesuffix(".apply").rpartition("::")[2]
+def named_in(name: str) -> list[Operator]:
+    """Return the operators that a name contains, the longest first: of rmsnorm_fn."""
+    words = plain_name(name).split("_")
+    ends = range(1, len(words) + 1)
+    runs = {"".join(words[i:j]) for j in ends for i in range(j)}
+    named = [o for o in OPERATORS.values() if o.name.replace("_", "") in runs]
+    return sorted(named, key=lambda operator: -len(operator.name))
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a function as Python likes it, "silu_mul" of SiLUMul.apply."""
+    name = name.removesuffix(".apply").rpartition("::")[2]
     name = name.removesuffix("Function")
     parts = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W"
     return re.sub(parts, "_", name).strip("_").lower() or "seen"
