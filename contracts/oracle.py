@@ -3,7 +3,7 @@
 import copy
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, overload
@@ -847,25 +847,41 @@ def unjudged(
         parts: further fields of `kfuzz.Operator`.
     """
 
-    def sizes(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
+    def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         found: dict[str, int] = {}
         takes = (p for p in inputs.values() if isinstance(p, TensorParameter))
-        for parameter, shape in zip(takes, shapes, strict=True):
-            found |= parameter.sizes(shape)
+        for parameter, x in zip(takes, given, strict=True):
+            found |= parameter.sizes(x.shape)
         each = [dims.split() for dims in outputs.values()]
         return [tuple(int(d) if d.isdigit() else found[d] for d in e) for e in each]
 
+    return unbounded(inputs, tuple(outputs), sizes, **parts)
+
+
+def unbounded(
+    inputs: Mapping[str, Parameter],
+    outputs: tuple[str, ...],
+    sizes: Callable[..., list[tuple[int, ...]]],
+    **parts: Any,
+) -> Operator:
+    """Return an operator of which any value is right.
+
+    Args:
+        inputs: as of `reference`.
+        outputs: names of its results.
+        sizes: returns theirs, given the arguments.
+        parts: further fields of `kfuzz.Operator`.
+    """
+
     def zeros(*given: Tensor, **scalars: Any) -> Any:
-        made = [
-            torch.zeros(s, dtype=torch.float64) for s in sizes(x.shape for x in given)
-        ]
+        made = [torch.zeros(s, dtype=torch.float64) for s in sizes(*given, **scalars)]
         return made[0] if len(made) == 1 else tuple(made)
 
     def anything(problem: Problem) -> Any:
-        shapes = sizes(x.shape[1:] for x in problem.tensors.values())
+        given = [x[0] for x in problem.tensors.values()]
         made = {}
-        for name, shape in zip(outputs, shapes, strict=True):
-            zero = torch.zeros((count(problem), *shape), dtype=torch.float64)
+        for name, s in zip(outputs, sizes(*given, **problem.scalars), strict=True):
+            zero = torch.zeros((count(problem), *s), dtype=torch.float64)
             every, never = torch.full_like(zero, 255, dtype=torch.uint8), zero > 0
             made[name] = Acceptance(
                 zero, zero - torch.inf, zero + torch.inf, every, never, never,
@@ -873,9 +889,7 @@ def unjudged(
             )  # fmt: skip
         return made if len(made) > 1 else next(iter(made.values()))
 
-    return Operator(
-        "unjudged", inputs, zeros, anything, outputs=tuple(outputs), **parts
-    )
+    return Operator("unjudged", inputs, zeros, anything, outputs=outputs, **parts)
 
 
 def name_of(function: Any) -> str:

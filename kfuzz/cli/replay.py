@@ -1,15 +1,26 @@
 """kfuzz replay, kfuzz shrink and kfuzz repair: stored findings run again."""
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from kfuzz.cli import settings
 from kfuzz.cli.project import Project, open_project
-from kfuzz.cli.settings import CorpusOption, FormatOption, option, shared
+from kfuzz.cli.settings import (
+    CorpusOption,
+    EnvironmentOption,
+    FormatOption,
+    option,
+    shared,
+)
 from kfuzz.cli.streams import (
     ExitCode,
     consume,
@@ -20,10 +31,12 @@ from kfuzz.cli.streams import (
     stopping,
 )
 from kfuzz.core.errors import DecodeError, NothingToRunError, UsageError
+from kfuzz.core.features import INSTALLED, with_home
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome
 from kfuzz.engine.config import ReplayConfig
 from kfuzz.report.json_report import problem_line
+from kfuzz.report.text import one_line, table
 from kfuzz.store.corpus import FINDING, Corpus, Problem, ProblemKind, Stored
 
 if TYPE_CHECKING:
@@ -109,18 +122,38 @@ def replay(
             "Exit 1 on findings that are not known only, or on known ones too.",
         ),
     ] = "new",
+    environment: EnvironmentOption = None,
+    versions: Annotated[
+        str,
+        option(
+            "--versions",
+            "Only in those environments that have such a release: NAME==LOW..HIGH, or "
+            "NAME==VERSION and what begins so.",
+            metavar="RANGE",
+        ),
+    ] = "",
     format: FormatOption = "text",
 ) -> int:
     """Run stored findings again: FIXED, FAILS, FLAKY or ERROR for each.
 
     A known finding that fails is reported and fails no run; one marked fixed that fails
     becomes regressed. Where one passes, what differs from the environment in which it
-    was found is printed.
+    was found is printed. With --environment each runs in that one's own interpreter (a
+    folder of packages: in this one), kfuzz itself from here, and a table says what
+    came of it.
 
     Exit codes: 0 all fixed or known, 1 some fail or are flaky, 3 some could not be
-    judged, 4 nothing to replay, 5 the machine has no such --device, 130 interrupted.
+    judged, 4 nothing to replay, 5 the machine has no such --device, 125 nothing could
+    be judged, by which `git bisect run` skips a revision, 130 interrupted. Of several
+    environments the worst: 1 before 3 and 125.
     """
     project = open_project(corpus)
+    if environment or versions:
+        given = {"device": device, "target": target, "corpus": project.place}
+        words = [*(findings or ()), f"--times={times}", f"--fail-on={fail_on}"]
+        words += [f"--{option}={value}" for option, value in given.items() if value]
+        words += ["--trust"] * trust
+        return _in_each(environment or (), versions, words, format)
     entries = _chosen(findings or [], project)
     if script is not None or upstream is not None:
         from kfuzz.engine import scripts
@@ -287,10 +320,93 @@ def _replay(
     if interrupted:
         return ExitCode.INTERRUPTED
     outcomes = {result.outcome for result in results}
+    if outcomes == {ReplayOutcome.ERROR}:
+        return ExitCode.UNJUDGED
     if ReplayOutcome.ERROR in outcomes or len(results) < len(entries):
         return ExitCode.INTERNAL
     failing = any(r.reproduces and (on_known or not r.is_excused) for r in results)
     return ExitCode.VIOLATION if failing else ExitCode.OK
+
+
+# Asked of an environment's own interpreter, which may lack kfuzz's requirements.
+_TOLD: Final = """
+import json
+from importlib.metadata import distributions
+print(json.dumps({d.name.lower(): d.version for d in reversed([*distributions()])}))
+"""
+_UNTOLD: Final = {"id": "", "outcome": "ERROR", "message": "kfuzz says nothing there"}
+
+
+def _in_each(
+    folders: Sequence[Path], versions: str, words: Sequence[str], form: str
+) -> ExitCode:
+    """Replay findings in environments, and print what came of it there.
+
+    Raises:
+        UsageError: if a folder is no environment, and holds none.
+        NothingToRunError: if none has such a release.
+    """
+    name, _, wanted = versions.partition("==")
+    rows: list[dict[str, Any]] = []
+    for folder in _environments(folders):
+        own, python = folder / "bin" / "python", sys.executable
+        given = [os.environ.get("PYTHONPATH", "")]
+        if own.exists():
+            python = str(own.absolute())
+        else:
+            given.insert(0, str(folder.resolve()))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, given))}
+        if not INSTALLED:  # else it has kfuzz of its own, or none
+            environment = with_home(environment)
+        ask = partial(subprocess.run, env=environment, capture_output=True, text=True)
+        has = json.loads(ask([python, "-P", "-c", _TOLD]).stdout or "{}")
+        if versions and not _is_among(has.get(name, ""), wanted):
+            continue
+        done = ask([python, "-P", "-m", "kfuzz", "replay", *words, "--format=json"])
+        try:
+            results, code = json.loads(done.stdout)["results"], done.returncode
+        except ValueError:
+            said = done.stderr.strip().splitlines()[-1:]
+            results = [{**_UNTOLD, "message": m} for m in said] or [_UNTOLD]
+            code = ExitCode.UNJUDGED
+        row = {n: has.get(n) for n in dict.fromkeys((name or "triton", "torch"))}
+        rows.append({"environment": str(folder), "exit": code, "results": results})
+        rows[-1]["has"] = row
+    if not rows:
+        raise NothingToRunError("no environment has such a release", where=versions)
+    print_report(form, lambda: {"environments": rows}, lambda: _table(rows))
+    codes = {row["exit"] for row in rows}
+    return ExitCode.VIOLATION if 1 in codes else ExitCode(max(codes))
+
+
+def _environments(given: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders that are environments, or lie in a given one and are some."""
+    for each in given:
+        inside = [each, *sorted(filter(Path.is_dir, each.glob("*")))]
+        some = [f for f in inside if [*f.glob("bin/python"), *f.glob("*.dist-info")]]
+        if not some:
+            raise UsageError("there is no environment", where=str(each))
+        yield from some[:1] if some[0] == each else some
+
+
+def _is_among(version: str, wanted: str) -> bool:
+    """Whether a version lies in LOW..HIGH, or begins as a single one does."""
+    low, dots, high = wanted.partition("..")
+    have, least, most = (
+        [int(n) for n in re.findall(r"\d+", text.partition("+")[0])]
+        for text in (version, low, high if dots else low)
+    )
+    return bool(have) and have[: len(least)] >= least and have[: len(most)] <= most
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [("environment", *rows[0]["has"], "outcome", "finding")]
+    for row in rows:
+        has = [str(version or "none") for version in row["has"].values()]
+        for r in row["results"]:
+            text = r["message"] if r["outcome"] == ReplayOutcome.ERROR else r["id"]
+            cells.append((row["environment"], *has, r["outcome"], one_line(text)))
+    return table(cells)
 
 
 def _only(entries: Sequence[Stored | Problem], name: str) -> Finding:

@@ -653,6 +653,15 @@ CorpusOption = Annotated[
     option("--corpus", SETTINGS["corpus"].help, metavar="DIR|URL"),
 ]
 DeviceOption = Annotated[str, shared("device")]
+EnvironmentOption = Annotated[
+    list[Path] | None,
+    option(
+        "--environment",
+        "A virtual environment, a folder of `pip install --target`, or a folder of "
+        "several of these. Repeatable.",
+        metavar="DIR",
+    ),
+]
 FailOnOption = Annotated[str, shared("fail-on")]
 FormatOption = Annotated[str, shared("format")]
 JobsOption = Annotated[int | None, shared("jobs")]

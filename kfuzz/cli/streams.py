@@ -327,6 +327,7 @@ class ExitCode(IntEnum):
     INTERNAL = 3
     NOTHING_TO_RUN = 4
     NO_BACKEND = 5
+    UNJUDGED = 125
     INTERRUPTED = 130
 
 

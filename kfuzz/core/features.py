@@ -17,6 +17,8 @@ from kfuzz.core.errors import UsageError
 
 HOME: Final = str(Path(__file__).resolve().parents[2])
 """The folder that holds the package."""
+INSTALLED: Final = Path(HOME).name in ("site-packages", "dist-packages")
+"""Whether other packages lie there, too."""
 
 _FOLDER: Final = "kfuzz.features"
 
@@ -72,6 +74,11 @@ def needed(name: str, where: str) -> Any:
 
 
 def with_home(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Python finds this kfuzz before any other."""
-    path = filter(None, (HOME, environment.get("PYTHONPATH")))
-    return {**environment, "PYTHONPATH": os.pathsep.join(path)}
+    """Return an environment in which Python finds this kfuzz.
+
+    Before any other, unless other packages lie beside it: those that the environment
+    names come before these.
+    """
+    path = [HOME, environment.get("PYTHONPATH")]
+    found = filter(None, reversed(path) if INSTALLED else path)
+    return {**environment, "PYTHONPATH": os.pathsep.join(found)}

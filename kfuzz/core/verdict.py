@@ -712,7 +712,7 @@ class Observed:
 
     Attributes:
         outputs: the first call's results by name, with their values.
-        calls: calls made.
+        calls: calls made; 0 where what came says nothing of the kernel.
         unlike: how many of them gave other bits than the first.
         problem: why there are no results, "" where there are.
     """

@@ -38,7 +38,7 @@ from kfuzz.core.errors import End, Ended, KernelEnded, message_of
 from kfuzz.core.random_streams import Purpose, is_sampled
 from kfuzz.core.recipe import NOWHERE, Case, TensorSpec, config_of, poison_of, settled
 from kfuzz.core.verdict import CaseReport, Failure, Kind, Observed, Suspicion, Verdict
-from kfuzz.evaluation.calling import Caller, Memory, without_edge
+from kfuzz.evaluation.calling import Caller, Memory, unsupported_because, without_edge
 from kfuzz.evaluation.calling import raised as raised_at
 from kfuzz.evaluation.diagnosis import (
     MOST_INTERPRETED,
@@ -750,7 +750,9 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
         if run.unreliable and company is not Company.NONE:  # it cannot be had here
             run = caller.run(derived, expected, poison_of(case))
         evaluator.spent = caller.lost
-        if not run.comparable or run.unreliable:
+        if why := unsupported_because(run):
+            return Observed(problem=why)
+        if not run.comparable:
             return Observed(calls=number + 1, problem=_problem(run))
         made = _told(run.outputs)
         first = first or made
@@ -771,8 +773,6 @@ def _told(outputs: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
 
 def _problem(run: Run) -> str:
     """Return why a run has no results, in one line."""
-    if run.unreliable:
-        return run.unreliable
     if run.raised is not None:
         return f"the kernel raises {run.raised.type}: {run.raised.message}"
     return run.metadata.message if run.metadata is not None else "it has no results"

@@ -393,7 +393,7 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
         BindingError: if the import raises, or a kernel does not fit.
         NothingToRunError: if a name was asked for that the source lacks.
     """
-    name = _imported(source)
+    name = import_source(source)
     bound = REGISTRY.get(name, [])
     where = str(source.file or source.module)
     if source.only:
@@ -422,7 +422,7 @@ def meets_gpu(source: Source) -> bool:
     return interpreting() and not imports_none(source.file)
 
 
-def _imported(source: Source) -> str:
+def import_source(source: Source) -> str:
     """Import a source; return the name under which its kernels are registered.
 
     Whatever may use Triton finds a GPU meanwhile where Triton is interpreted.
@@ -470,7 +470,7 @@ def _imported_here(source: Source) -> str:
 
 def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
     """Return the gradients bound with the kernels that a source names, loaded."""
-    module = source.module if source.file is None else _imported(source)
+    module = source.module if source.file is None else import_source(source)
     named = [b.name for b in REGISTRY.get(module, [])]
     wanted = tuple(f"{name}{GRADIENTS}" for name in source.only)
     found = tuple(name for name in named if name.startswith(wanted))

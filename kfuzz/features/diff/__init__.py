@@ -1,0 +1,1 @@
+"""Two implementations of one function: the input on which they differ."""
