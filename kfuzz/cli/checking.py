@@ -105,7 +105,7 @@ def check_all(
     root: Path,
     device: str,
     stop: threading.Event,
-    failed: list[BindingError],
+    failed: list[BindingError] | None = None,
 ) -> Iterator[CheckedKernel]:
     """Yield the result of a check of each kernel.
 

@@ -476,7 +476,7 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
         f"in {finding.reduction.evaluations} runs; stopped by: "
         f"{finding.reduction.stopped}"
     )
-    actual, expected, rest = measured(failure)
+    actual, expected, _ = measured(failure)
     accesses = accesses_words(failure.accesses)
     # The message of an access out of bounds and the accesses say the same; where the
     # source line is known the accesses say more.
@@ -487,11 +487,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _list("actual", accesses if precise else [], Depth.SHORT)
     yield _fact("expected", expected, Depth.SHORT)
     yield _list("access", [] if outside else accesses, Depth.SHORT)
-    yield _list("input", [*_arguments(finding.case), *_edge(finding)], Depth.SHORT)
-    is_value = failure.kind in VALUE_KINDS
-    known = rest or failure.cause
-    cause = _cause(known, finding.explanation, is_value=is_value)
-    yield _list("cause", cause, Depth.SHORT)
+    yield _list("input", input_lines(finding), Depth.SHORT)
+    yield _list("cause", cause_lines(finding), Depth.SHORT)
     yield Part("line", line_lines(finding.line), Form.DRAWING, Depth.SHORT)
     patches = tuple(line for patch in finding.patches for line in patch_lines(patch))
     yield Part("patch", patches, Form.DRAWING)
@@ -542,6 +539,19 @@ def next_commands(finding: Finding, target: str, options: str) -> list[str]:
     if finding.line is not None:
         commands.append(f"kfuzz repair {finding.id}{options}")
     return commands
+
+
+def input_lines(finding: Finding) -> list[str]:
+    """Return the smallest input that fails, a line for each tensor."""
+    return [*_arguments(finding.case), *_edge(finding)]
+
+
+def cause_lines(finding: Finding) -> list[str]:
+    """Return what the failure depends on."""
+    failure = finding.failure
+    known = measured(failure)[2] or failure.cause
+    is_value = failure.kind in VALUE_KINDS
+    return _cause(known, finding.explanation, is_value=is_value)
 
 
 def measured(failure: Failure) -> tuple[str, str, str]:

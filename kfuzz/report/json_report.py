@@ -18,6 +18,8 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import ReplayOutcome, State, Verdict
 from kfuzz.engine.config import ReplayResult
 from kfuzz.report.finding_view import (
+    cause_lines,
+    input_lines,
     line_lines,
     next_commands,
     patch_lines,
@@ -102,6 +104,8 @@ def finding_summary(finding: Finding, path: str | Path, options: str = "") -> Do
         "ratio": _finite(finding.failure.ratio),
         "input_elements": finding.input_elements,
         "nonzero_elements": finding.nonzero_elements,
+        "input": input_lines(finding),
+        "cause": cause_lines(finding),
         "line": None if finding.line is None else asdict(finding.line),
         "patches": list(map(asdict, finding.patches)),
         "next": next_commands(finding, target_option(finding), options),

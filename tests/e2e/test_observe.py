@@ -73,3 +73,21 @@ def test_a_program_becomes_bindings_that_can_be_searched(project: Project) -> No
     run = project.kfuzz("run", "found.py", "--max-cases", "12", "--seed", "1")
     assert "found.py::norm" in run.stdout
     assert run.returncode in (0, 1), run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
+def test_a_program_s_own_kernels_are_bound_where_importing_it_does_not_run_it(
+    project: Project, guard: str
+) -> None:
+    text = LIBRARY.replace("/ 2 - 1", "* (tl.load(x + at, mask=at < n) > 0)")
+    calls = "".join(f"    relu(torch.randn({n}, {n}))\n" for n in (3, 8))
+    project.write(
+        "own.py", f"{text.replace('def odd', 'def relu')}\n\n{guard}\n{calls}"
+    )
+    done = project.kfuzz("observe", "own.py", "--out", "found.py")
+    assert done.returncode == 0, done.stderr
+    bound = "own.relu: ops.relu (2 calls)" in done.stdout
+    assert bound is ("__main__" in guard), done.stdout
+    if bound:
+        assert project.kfuzz("check", "found.py").returncode in (0, 1)

@@ -263,7 +263,10 @@ def test_a_choice_that_follows_an_address_is_charged(whose: str) -> None:
     # An allocator may give the second call the memory of the first one.
     reports = (judged(ops.dropout, dropping(whose), DROPPED) for _ in range(8))
     report = next(r for r in reports if r.failure is not None)
-    assert attributed(report) == ("K-REF-01", Kind.STALE_RESULT)
+    # Which further call met another address first is the allocator's choice, too.
+    contract, kind = attributed(report)
+    assert contract == "K-REF-01"
+    assert kind in (Kind.STALE_RESULT, Kind.SEED_DEPENDENT)
     free = judged(ops.dropout, dropping(whose), DROPPED, determinism="none")
     assert free.failure is None
 

@@ -78,6 +78,12 @@ def test_a_run_has_the_documented_shape() -> None:
                         "ratio": 41.0,
                         "input_elements": 3,
                         "nonzero_elements": 3,
+                        "input": [
+                            "x: float32[1, 3] contiguous = [[1, 1, 1]]", "dim = -1",
+                        ],
+                        "cause": [
+                            "a size that is no multiple of the block", "n = 4 passes",
+                        ],
                         "line": None,
                         "patches": [],
                         "next": [

@@ -1,11 +1,13 @@
 """kfuzz observe and sanitize: the kernels that a program launches, bound or checked."""
 
+import ast
 import shlex
 import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,7 +17,7 @@ import typer
 from kfuzz.cli import settings
 from kfuzz.cli.settings import FormatOption, option, shared
 from kfuzz.cli.streams import ExitCode, code_of_search, print_report
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.event import Exited
 from kfuzz.features.observe.faults import ending, run_program
 from kfuzz.report.files import require_writable
@@ -69,9 +71,32 @@ def observe(
         from kfuzz.features.observe.watching import read
 
         said = shlex.join(["kfuzz", "observe", *words])
-        return write_bindings(said, read(folder), {}, out)
+        seen = read(folder)
+        if is_library(script) and script.resolve().parent == out.resolve().parent:
+            # What imports it from there finds the program's own functions.
+            own, program = "__main__", script.stem
+            seen = [replace(c, module=program) if c.module == own else c for c in seen]
+        return write_bindings(said, seen, {}, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_library(script: Path) -> bool:
+    """Whether importing a program does not run it: it keeps that to `__main__`."""
+    defining = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
+
+    def harmless(node: ast.stmt) -> bool:
+        if isinstance(node, ast.If):
+            return "__name__" in ast.unparse(node.test)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr):
+            return not any(isinstance(each, ast.Call) for each in ast.walk(node))
+        return isinstance(node, defining)
+
+    try:
+        body = ast.parse(read_source(script)).body
+    except (SyntaxError, ValueError, DecodeError):
+        return False
+    return script.stem.isidentifier() and all(map(harmless, body))
 
 
 def write_bindings(
