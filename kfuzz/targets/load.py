@@ -1,8 +1,7 @@
 """Finding kernels: from a target on the command line to bound kernels.
 
 TARGET is path.py, path.py::name, a folder, package.module or
-package.module:name; never a shell string. aten::package.module stands for the overloads
-of torch's operators that a module implements.
+package.module:name; never a shell string.
 """
 
 import difflib
@@ -219,8 +218,7 @@ class Source:
 
     Attributes:
         file: absolute path; None where the target is a dotted module.
-        module: dotted name, behind "aten::" where the overloads are meant that it
-            implements; "" where the target is a file.
+        module: dotted name; "" where the target is a file.
         only: kernel names selected; empty means all.
     """
 

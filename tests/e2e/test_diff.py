@@ -23,6 +23,12 @@ def scaled(x, eps=1e-6):
 
 def scaled_by_more(x, eps=1e-6):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 10 * eps)
+
+def key(x):
+    return (x.nan_to_num(0, 0, 0) * 0).long() + 2**53
+
+def next_key(x):
+    return key(x) + 1
 """
 ROWS = """
 import torch
@@ -83,6 +89,7 @@ def test_forms_are_equal_within_bounds_and_not_in_bits(project: Project) -> None
     code, made = _diff(project, "plain.py::scaled", "plain.py::scaled_by_more")
     assert (code, made["difference"]["kind"]) == (1, "value")
     assert made["difference"]["case"]["tensors"]["x"]["shape"] == [1]
+    assert _diff(project, "plain.py::key", "plain.py::next_key")[0] == 1
 
 
 @pytest.mark.slow

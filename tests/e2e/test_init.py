@@ -128,6 +128,54 @@ def test_tolerances_are_listed_and_replaced(project: Project) -> None:
     assert "1 passed" in again.stdout
 
 
+LOSSES = '''"""Doc.
+
+import kfuzz
+"""
+import torch
+
+
+def rounded(x):
+    return torch.exp(x)
+
+
+def test_losses():
+    x = torch.linspace(-3, 3, 24)
+    assert not torch.allclose(torch.exp(x), x + 1, atol=1e-3)
+    ok = torch.allclose(rounded(x), torch.exp(x), atol=1e-3)
+    assert torch.allclose(rounded(x), torch.exp(x), atol=1e-3), "why"
+    y = torch.exp(x)
+    torch.testing.assert_close(
+        y, torch.exp(x), atol=1e-3, rtol=0
+    )
+
+
+for import_below in ():
+    pass
+import math
+'''
+
+
+@pytest.mark.slow
+def test_only_statements_are_replaced_and_nothing_else_changes(
+    project: Project,
+) -> None:
+    project.write("tests/test_it.py", LOSSES)
+    place = project.folder / "tests" / "test_crlf.py"
+    place.write_bytes(LOSSES.replace("\n", "\r\n").encode())
+    project.write("tests/latin.py", "x = 1\n")
+    (project.folder / "tests" / "latin.py").write_bytes(b"x = '\xe9'\n")
+    done = project.kfuzz("init", "--tolerances", "tests", "--write")
+    assert done.returncode == 0, done.stderr
+    assert "2 replaced by kfuzz.assert_conforms" in done.stdout
+    assert "tests/latin.py" in done.stdout
+    wanted = LOSSES.replace("import torch\n", "import torch\nimport kfuzz\n")
+    last = LOSSES[LOSSES.index("torch.testing") : LOSSES.index("\n\n\nfor")]
+    wanted = wanted.replace(last, 'kfuzz.assert_conforms(y, "exp", x)')
+    assert (project.folder / "tests/test_it.py").read_text() == wanted
+    assert place.read_bytes() == wanted.replace("\n", "\r\n").encode()
+
+
 def test_a_skill_is_installed_once(project: Project) -> None:
     done = project.kfuzz("init", "--agent", "--into", "skills")
     assert done.returncode == 0, done.stderr

@@ -161,7 +161,7 @@ def _guesses(
 
     def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         where = "cuda" if torch.cuda.is_available() else "cpu"
-        typed = [x.float() if x.is_floating_point() else x for x in given]
+        typed = [x.float() if x.is_floating_point() else x.clone() for x in given]
         made: Tensor = function(*(x.contiguous().to(where) for x in typed), **scalars)
         return [tuple(made.shape)]
 

@@ -9,7 +9,6 @@ import ast
 import functools
 import itertools
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept
 from kfuzz.core.dtypes import DTYPES
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.features.examining import write_or_raise
 from kfuzz.features.observe.faults import (
     FOLDER,
@@ -177,6 +176,17 @@ class _Source:
         found = [n for n in calls if _name(n.func) in _NAMES and len(n.args) > 1]
         return sorted(found, key=lambda n: n.lineno)
 
+    def statements(self) -> dict[ast.expr, ast.stmt]:
+        """Return the comparisons that are a statement, which loses nothing else."""
+        return {
+            value: node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Expr)
+            or (isinstance(node, ast.Assert) and node.msg is None)
+            for value in [node.test if isinstance(node, ast.Assert) else node.value]
+            if "#" not in (ast.get_source_segment(self.text, node) or "")
+        }
+
     def call_at(self, line: int) -> ast.Call | None:
         """Return the comparison that a line is part of."""
         around = (c for c in self.calls() if c.lineno <= line <= (c.end_lineno or 0))
@@ -294,14 +304,19 @@ def listed(paths: list[Path], *, write: bool) -> ExitCode:
         shutil.rmtree(folder, ignore_errors=True)
     rows, replaced = [], 0
     for file in files:
-        source, found = _Source(file), []
+        try:
+            source, found = _Source(file), []
+        except (DecodeError, SyntaxError, ValueError):
+            rows.append((str(file), "", "", "cannot be read"))
+            continue
+        statements = source.statements()
         lines = met.get(os.path.realpath(file), {})
         for call in source.calls():
             within = range(call.lineno, (call.end_lineno or 0) + 1)
             seen = [m for n in within for m in lines.get(n, ())]
             derived = _derived(seen)
             rows.append((f"{file}:{call.lineno}", *_row(seen, derived)))
-            if derived is not None:
+            if derived is not None and call in statements:
                 found.append((call, derived))
         if write and found:
             write_or_raise(file, _rewritten(source, found))
@@ -372,9 +387,11 @@ def _derived(seen: list[Met]) -> Derived | None:
         return None
     for side in seen[0].sides:
         source = side.function, side.given
-        sides = [s for m in seen for s in m.sides if (s.function, s.given) == source]
-        if len(sides) != len(seen):
+        # Both sides of a comparison may be the same expression.
+        each = [[s for s in m.sides if (s.function, s.given) == source] for m in seen]
+        if not all(each):
             continue
+        sides = [first for first, *_ in each]
         for operator in named_in(side.function):
             names = _named(operator, side)
             calls = [
@@ -428,14 +445,8 @@ def _width(operator: Operator, guess: Guess, call: Seen) -> float:
 
 def _rewritten(source: _Source, found: list[tuple[ast.Call, Derived]]) -> str:
     """Return a file whose comparisons are assertions of conformity."""
-    lines = source.text.encode().splitlines(keepends=True)
-    starts = list(itertools.accumulate(map(len, lines), initial=0))
-    text = source.text.encode()
-    statements = {
-        node.test if isinstance(node, ast.Assert) else node.value: node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Assert | ast.Expr)
-    }
+    text, statements = source.text.encode(), source.statements()
+    starts = _starts(text)
     for call, derived in reversed(found):
         node = statements[call]
         first = starts[node.lineno - 1] + node.col_offset
@@ -443,13 +454,26 @@ def _rewritten(source: _Source, found: list[tuple[ast.Call, Derived]]) -> str:
         actual = ast.get_source_segment(source.text, _stripped(call.args[0]))
         made = f"kfuzz.assert_conforms({actual}, {_inputs(derived)})"
         text = text[:first] + made.encode() + text[last:]
-    if re.search(rb"^import kfuzz$", text, re.MULTILINE):
+    # What was replaced may have other lengths: the head is looked for in the new text.
+    body, after = ast.parse(text).body, 0
+    imports = [n for n in body if isinstance(n, ast.Import)]
+    if any(a.name == "kfuzz" and not a.asname for n in imports for a in n.names):
         return text.decode()
-    imports = [
-        n for n in source.tree.body if isinstance(n, ast.Import | ast.ImportFrom)
-    ]
-    at = starts[imports[-1].end_lineno or 0] if imports else 0
-    return (text[:at] + b"import kfuzz\n" + text[at:]).decode()
+    for number, node in enumerate(body):
+        is_docstring = not number and isinstance(node, ast.Expr)
+        if not is_docstring and not isinstance(node, ast.Import | ast.ImportFrom):
+            break
+        after = node.end_lineno or 0
+    lines = [node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]
+    at = _starts(text)[after or min(lines) - 1]
+    end = b"\r\n" if b"\r\n" in text else b"\n"
+    return (text[:at] + b"import kfuzz" + end + text[at:]).decode()
+
+
+def _starts(text: bytes) -> list[int]:
+    """Return where each line begins."""
+    lines = text.splitlines(keepends=True)
+    return list(itertools.accumulate(map(len, lines), initial=0))
 
 
 def _inputs(derived: Derived) -> str:
