@@ -107,6 +107,7 @@ def test_them():
 """
 
 
+@pytest.mark.slow
 def test_tolerances_are_listed_and_replaced(project: Project) -> None:
     project.write("tests/test_it.py", TESTS)
     listed = project.kfuzz("init", "--tolerances", "tests", "--write")

@@ -175,6 +175,7 @@ wide = dataclasses.replace(ops.log_softmax, results={"y": "float32"})
     assert kernel["findings"][0]["kind"] == "wrong_dtype"
 
 
+@pytest.mark.slow
 def test_a_wrong_value_in_a_wider_type_is_a_violation(project: Project) -> None:
     text = WIDER.format(claims="", result="y * 1.5")
     code, kernel = searched(project, text)
