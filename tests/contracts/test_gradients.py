@@ -261,6 +261,7 @@ def test_each_other_way_of_asking_shows_what_it_is_for(name: str, detail: str) -
     assert judged(made, tensors, Depth.BASE, **scalars).failure is None
 
 
+@pytest.mark.slow
 def test_what_another_way_shows_is_taken_to_a_minimum_in_that_way() -> None:
     """By the base probe all passes, and the finding seems to need all that it has."""
     made = BACKWARD["gradient_softmax_shared.backward"].load()

@@ -84,6 +84,7 @@ def test_rows_that_a_shape_class_admits_are_a_violation(project: Project) -> Non
     assert not [r for r in kernel["refusals"] if "above" in r["reason"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -102,6 +103,7 @@ def test_a_fault_that_raises_is_a_violation(project: Project, wrong: str) -> Non
     assert not [r for r in kernel["refusals"] if "shape_class" in r["remedy"]]
 
 
+@pytest.mark.slow
 def test_values_that_are_wrong_above_a_size_are_a_violation(project: Project) -> None:
     text = """
 @kernel(ops.relu, ranks=1, layouts="contiguous", nonfinite="undefined")

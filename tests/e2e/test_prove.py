@@ -33,6 +33,7 @@ def test_a_right_kernel_is_proved_for_all_sizes(project: Project) -> None:
     assert kernel["premises"]
 
 
+@pytest.mark.slow
 def test_an_overflow_of_32_bits_is_refuted(project: Project) -> None:
     target = f"{CORNERS}::product_of_32_bits_in_a_function"
     words = ("--device", "interpret", "--format", "json", "--max-time", "5m")

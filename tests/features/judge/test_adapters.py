@@ -121,6 +121,7 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_kernelbot_prefilters_submissions(
     task: Path, judge: kfuzz.Judge, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
