@@ -329,12 +329,12 @@ def _replay(
 
 
 # Asked of an environment's own interpreter, which may lack kfuzz's requirements.
-_TOLD: Final = """
+_LIST_RELEASES: Final = """
 import json
 from importlib.metadata import distributions
 print(json.dumps({d.name.lower(): d.version for d in reversed([*distributions()])}))
 """
-_UNTOLD: Final = {"id": "", "outcome": "ERROR", "message": "kfuzz says nothing there"}
+_SILENT: Final = {"id": "", "outcome": "ERROR", "message": "kfuzz says nothing there"}
 
 
 def _in_each(
@@ -359,7 +359,7 @@ def _in_each(
         if not INSTALLED:  # else it has kfuzz of its own, or none
             environment = with_home(environment)
         ask = partial(subprocess.run, env=environment, capture_output=True, text=True)
-        has = json.loads(ask([python, "-P", "-c", _TOLD]).stdout or "{}")
+        has = json.loads(ask([python, "-P", "-c", _LIST_RELEASES]).stdout or "{}")
         if versions and not _is_among(has.get(name, ""), wanted):
             continue
         done = ask([python, "-P", "-m", "kfuzz", "replay", *words, "--format=json"])
@@ -367,11 +367,11 @@ def _in_each(
             results, code = json.loads(done.stdout)["results"], done.returncode
         except ValueError:
             said = done.stderr.strip().splitlines()[-1:]
-            results = [{**_UNTOLD, "message": m} for m in said] or [_UNTOLD]
+            results = [{**_SILENT, "message": m} for m in said] or [_SILENT]
             code = ExitCode.UNJUDGED
-        row = {n: has.get(n) for n in dict.fromkeys((name or "triton", "torch"))}
-        rows.append({"environment": str(folder), "exit": code, "results": results})
-        rows[-1]["has"] = row
+        shown = {n: has.get(n) for n in dict.fromkeys((name or "triton", "torch"))}
+        made = {"environment": str(folder), "exit": code, "results": results}
+        rows.append({**made, "has": shown})
     if not rows:
         raise NothingToRunError("no environment has such a release", where=versions)
     print_report(form, lambda: {"environments": rows}, lambda: _table(rows))

@@ -73,8 +73,8 @@ def init(
     come [tool.kfuzz] in pyproject.toml, and workflows for pull requests and the night.
     No file that is there is changed, but a pyproject.toml without the section gets it.
 
-    Exit codes: 0 done, 1 a tolerance is below half a spacing of its format, 2 usage, or
-    a file is there already, 3 internal error, 4 nothing was found.
+    Exit codes: 0 done, 2 usage, or a file is there already, 3 internal error, 4 nothing
+    was found.
     """
     if write and not tolerances:
         raise UsageError("--write has nothing to replace", fix="add --tolerances PATH")

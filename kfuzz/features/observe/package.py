@@ -367,8 +367,7 @@ def _given(signature: inspect.Signature, operator: Operator) -> dict[str, str] |
         called = (n for n in own if n not in given and is_called(n, name))
         if (parameter := next(called, None)) is not None:
             given[parameter] = name
-    rest = [n for n in operator.tensors if n not in given.values()]
-    for name in rest:
+    for name in [n for n in operator.tensors if n not in given.values()]:
         free = [n for n in needed if n not in given]
         if free:
             given[free[0]] = name

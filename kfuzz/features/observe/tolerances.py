@@ -130,7 +130,7 @@ def _met(compare: Any, frame: FrameType, args: Any, kwargs: Any) -> Met:
     default = usual.get(compare.__name__) or default_tolerances(actual, expected)
     rtol = _argument(args, kwargs, 2, "rtol", default=default[0])
     atol = _argument(args, kwargs, 3, "atol", default=default[1])
-    source = _Source(frame.f_code.co_filename)
+    source = _source(frame.f_code.co_filename)
     call = source.call_at(frame.f_lineno)
     sides: list[Side] = []
     inner = None
@@ -238,6 +238,10 @@ class _Source:
         }
 
 
+_source: Final = functools.cache(_Source)
+"""Of a file of tests, however many comparisons it makes."""
+
+
 def _name(function: ast.expr) -> str:
     return getattr(function, "attr", "") or getattr(function, "id", "")
 
@@ -317,7 +321,7 @@ def listed(paths: list[Path], *, write: bool) -> ExitCode:
             derived = _derived(seen)
             rows.append((f"{file}:{call.lineno}", *_row(seen, derived)))
             if derived is not None and call in statements:
-                found.append((call, derived))
+                found.append((statements[call], call, derived))
         if write and found:
             write_or_raise(file, _rewritten(source, found))
             replaced += len(found)
@@ -443,12 +447,11 @@ def _width(operator: Operator, guess: Guess, call: Seen) -> float:
     return float(width[exact.abs().nan_to_num().argmax()])
 
 
-def _rewritten(source: _Source, found: list[tuple[ast.Call, Derived]]) -> str:
+def _rewritten(source: _Source, found: list[tuple[ast.stmt, ast.Call, Derived]]) -> str:
     """Return a file whose comparisons are assertions of conformity."""
-    text, statements = source.text.encode(), source.statements()
+    text = source.text.encode()
     starts = _starts(text)
-    for call, derived in reversed(found):
-        node = statements[call]
+    for node, call, derived in reversed(found):
         first = starts[node.lineno - 1] + node.col_offset
         last = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         actual = ast.get_source_segment(source.text, _stripped(call.args[0]))
