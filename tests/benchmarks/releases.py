@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.benchmarks.known_faults import wheels
+from tests.hunt import wheels
 
 BINDINGS = Path(__file__).parent / "known_faults" / "bindings"
 # Package, releases, what differs, what is equal.

@@ -22,7 +22,6 @@ RUNS = {
     "mutants.run": "--list",
     "narrow_branches": "--cases 4 --seeds 1 --kernel relu_odd_shape",
     "oracle_table": "--seeds 1 --largest 3 --operators sum",
-    "real.run": "--seconds 5 --kernels liger_softmax",
     "planted_runs": "softmax.backward --cases 20",
     "planted_races": "--only shift_left rows_reversed_correct --seconds 20",
     "shadow_against_formulas": "--largest 2",
@@ -34,7 +33,7 @@ RUNS = {
 }
 
 # What some of them need besides.
-NEEDS = {"languages": "numba", "real.run": "liger_kernel"}
+NEEDS = {"languages": "numba"}
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmarks.known_faults import wheels
 from tests.benchmarks.known_faults.entry import Entry, Fault
 from tests.benchmarks.known_faults.run import searched
 from tests.benchmarks.known_faults.table import ENTRIES
+from tests.hunt import wheels
 
 HEADS: Final = (
     "entry", "versions", "finding", "line", "", "in the fix", "chance, %", "seconds",

@@ -22,7 +22,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmarks.known_faults import wheels
 from tests.benchmarks.known_faults.bindings.released import FOLDER, FUNCTION
 from tests.benchmarks.known_faults.decide import (
     Decided,
@@ -34,6 +33,7 @@ from tests.benchmarks.known_faults.decide import (
 )
 from tests.benchmarks.known_faults.entry import BINDINGS, Entry, Fault
 from tests.benchmarks.known_faults.table import ENTRIES
+from tests.hunt import wheels
 
 ROOT: Final = Path(__file__).parents[3]
 # A run keeps its time to within 5 % or 10 s; start and end come on top.

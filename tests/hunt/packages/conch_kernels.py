@@ -10,6 +10,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 
+PACKAGE = "conch-triton-kernels"
+VERSION = "1.3"
+NEEDS: tuple[str, ...] = ()
+
 
 def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]

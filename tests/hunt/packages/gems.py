@@ -7,6 +7,10 @@ import flag_gems
 
 import kfuzz
 
+PACKAGE = "flag-gems"
+VERSION = "5.0.2"
+NEEDS = ("sqlalchemy==2.0.44", "pyyaml==6.0.3")
+
 gems_silu = kfuzz.kernel("aten::silu", name="gems_silu")(flag_gems.silu)
 gems_gelu = kfuzz.kernel("aten::gelu", name="gems_gelu")(flag_gems.gelu)
 gems_softmax = kfuzz.kernel("aten::_softmax", name="gems_softmax")(flag_gems.softmax)

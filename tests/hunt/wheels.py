@@ -1,12 +1,15 @@
 """Released wheels, each in a folder of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Final
+
+from packaging.version import Version
 
 # What the packages import beside torch and triton, for all versions the same.
 SHARED: Final = ("einops==0.8.1",)
@@ -21,7 +24,7 @@ class WheelError(Exception):
 def cache() -> Path:
     """Return the folder in which wheels are kept from run to run."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "kfuzz" / "known_faults"
+    return Path(root) / "kfuzz" / "wheels"
 
 
 def install(folder: Path, package: str, version: str) -> Path:
@@ -31,6 +34,31 @@ def install(folder: Path, package: str, version: str) -> Path:
         WheelError: if pip cannot install it; with the last line that it printed.
     """
     return _install(folder / f"{package}-{version}", f"{package}=={version}")
+
+
+def releases(package: str) -> list[str]:
+    """Return the releases that the index has, oldest first, without pre-releases.
+
+    Raises:
+        WheelError: if the index cannot be asked, or has none.
+    """
+    command = [sys.executable, "-m", "pip", "index", "versions", package]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    listed = re.search(r"Available versions: (.+)", done.stdout)
+    if done.returncode or not listed:
+        lines = done.stderr.strip().splitlines() or ["no release is listed"]
+        raise WheelError(f"{package}: {lines[-1]}")
+    return sorted(listed[1].split(", "), key=Version)
+
+
+def before(package: str, version: str) -> str | None:
+    """Return the release before another one; None for the first.
+
+    Raises:
+        WheelError: as `releases`.
+    """
+    older = [v for v in releases(package) if Version(v) < Version(version)]
+    return older[-1] if older else None
 
 
 def shared(folder: Path) -> Path:

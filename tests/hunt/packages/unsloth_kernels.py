@@ -23,6 +23,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 
+PACKAGE = "unsloth"
+VERSION = "2026.10.9"
+NEEDS: tuple[str, ...] = ()
+
 
 class _Absent(types.ModuleType):
     """A module that is imported, but not used here: every name is an empty class."""

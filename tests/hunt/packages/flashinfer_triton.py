@@ -19,6 +19,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 
+PACKAGE = "flashinfer-python"
+VERSION = "0.7.4"
+NEEDS: tuple[str, ...] = ()
+
 
 def _module(name: str) -> Any:
     found = importlib.machinery.PathFinder.find_spec("flashinfer")
