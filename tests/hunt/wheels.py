@@ -14,6 +14,14 @@ from packaging.version import Version
 # What the packages import beside torch and triton, for all versions the same.
 SHARED: Final = ("einops==0.8.1",)
 
+# Packages without a wheel are built here, without what they compile for CUDA: their
+# Triton kernels are Python. By the variables of their own setup.py.
+PURE: Final = {
+    f"{name}_{what}": "TRUE"
+    for name in ("FLASH_ATTENTION", "MAMBA", "CAUSAL_CONV1D")
+    for what in ("SKIP_CUDA_BUILD", "FORCE_BUILD")
+}
+
 _installing: Final = threading.Lock()
 
 
@@ -90,8 +98,11 @@ def _installed(target: Path, *requirements: str) -> Path:
     unfinished = target.with_name(f"{target.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile"]
-    command += ["--quiet", "--target", str(unfinished), *requirements]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command += ["--no-build-isolation", "--quiet"]
+    command += ["--target", str(unfinished), *requirements]
+    done = subprocess.run(
+        command, env={**os.environ, **PURE}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["pip failed"]
         raise WheelError(f"{' '.join(requirements)}: {lines[-1]}")

@@ -1,0 +1,27 @@
+"""The Triton quantize_4bit reads a transposed matrix in the order of its memory.
+
+package: bitsandbytes
+operator: bitsandbytes.backends.triton.ops.quantize_4bit, of the XPU backend
+input: the transpose of a matrix of 64 x 64, float32, blocks of 64, nf4
+expected: the codes of its contiguous copy, as the CUDA backend gives
+actual: those of the matrix that was transposed
+line: bitsandbytes/backends/triton/ops.py: A is passed on without contiguous()
+since: 0.46.0
+last: 0.50.2
+state: new
+finite: yes
+device: cuda
+"""
+
+import torch
+
+if not torch.cuda.is_available():
+    raise SystemExit(77)
+from bitsandbytes.backends.triton.ops import quantize_4bit
+
+x = torch.arange(4096.0, device="cuda").view(64, 64).T
+expected, _ = quantize_4bit(x.contiguous(), 64, "nf4", torch.uint8)
+actual, _ = quantize_4bit(x, 64, "nf4", torch.uint8)
+print("expected", expected[:4].flatten().tolist())
+print("actual", actual[:4].flatten().tolist())
+raise SystemExit(bool((actual != expected).any()))
