@@ -9,7 +9,7 @@ import kfuzz
 
 PACKAGE = "flag-gems"
 VERSION = "5.0.2"
-NEEDS = ("sqlalchemy==2.0.44", "pyyaml==6.0.3")
+NEEDS = ("sqlalchemy==2.0.44", "pyyaml==6.0.4")
 
 gems_silu = kfuzz.kernel("aten::silu", name="gems_silu")(flag_gems.silu)
 gems_gelu = kfuzz.kernel("aten::gelu", name="gems_gelu")(flag_gems.gelu)
