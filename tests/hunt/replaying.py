@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,12 @@ def ran(entry: Entry, version: str, device: str, folder: Path) -> Ran:
     """
     if entry.said["device"] == ("cuda" if device == "cpu" else "interpret"):
         return Ran(entry, version, NOT_HERE, f"shows on {entry.said['device']} alone")
+    path = []
     try:
-        path = [wheels.install(folder, entry.package, version)]
+        if entry.package == "torch":  # is here, in one release
+            version = installed("torch")
+        else:
+            path.append(wheels.install(folder, entry.package, version))
         path += [wheels.needed(folder, need, need) for need in entry.needs]
     except wheels.WheelError as error:
         return Ran(entry, version, NOT_HERE, str(error))

@@ -20,8 +20,6 @@ if not torch.cuda.is_available():
     raise SystemExit(77)
 matrix = torch.arange(16.0, device="cuda").view(4, 4)
 rows = torch.tensor([0, 1], device="cuda")
-filled = torch.full((4,), -1.0, device="cuda")  # what the output may be made of
-del filled
 expected = matrix[:, :2][rows].flatten()
 actual = index_select_cat([matrix[:, :2]], [rows])
 print("expected", expected.tolist())

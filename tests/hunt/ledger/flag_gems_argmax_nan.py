@@ -1,0 +1,31 @@
+"""The place of the maximum of a row with a NaN is that of neither.
+
+package: flag-gems
+needs: sqlalchemy==2.0.44 pyyaml==6.0.4
+operator: flag_gems.argmax
+input: a row of 256 zeros with a NaN at 1, float32
+expected: what torch.argmax gives, whose overload it replaces
+actual: see the sentence
+line: flag_gems/ops/argmax.py: NaN is compared with >
+since: 5.0.2
+last: 5.0.2
+state: new
+finite: no
+device: cuda
+"""
+
+import torch
+
+if not torch.cuda.is_available():
+    raise SystemExit(77)
+import flag_gems
+
+x = torch.zeros(1, 256, device="cuda")
+x[0, 1] = float("nan")
+expected, actual = (
+    torch.argmax(x, -1).flatten()[:3],
+    flag_gems.argmax(x, -1).flatten()[:3],
+)
+print("expected", expected.tolist())
+print("actual", actual.tolist())
+raise SystemExit(not torch.equal(expected.nan_to_num(7), actual.nan_to_num(7)))

@@ -1,0 +1,31 @@
+"""A NaN in a row of more than 131,072 elements is lost: the others come out as numbers.
+
+package: flag-gems
+needs: sqlalchemy==2.0.44 pyyaml==6.0.4
+operator: flag_gems.softmax
+input: a row of 131073 zeros with a NaN at 0, float32
+expected: what torch.softmax gives, whose overload it replaces
+actual: see the sentence
+line: flag_gems/ops/softmax.py: tl.maximum of blocks drops NaN
+since: 5.0.2
+last: 5.0.2
+state: new
+finite: no
+device: cuda
+"""
+
+import torch
+
+if not torch.cuda.is_available():
+    raise SystemExit(77)
+import flag_gems
+
+x = torch.zeros(1, 131073, device="cuda")
+x[0, 0] = float("nan")
+expected, actual = (
+    torch.softmax(x, -1).flatten()[:3],
+    flag_gems.softmax(x, -1).flatten()[:3],
+)
+print("expected", expected.tolist())
+print("actual", actual.tolist())
+raise SystemExit(not torch.equal(expected.nan_to_num(7), actual.nan_to_num(7)))
