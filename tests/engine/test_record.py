@@ -38,9 +38,9 @@ def test_a_case_counts_by_the_elements_of_its_largest_tensor() -> None:
     record.take(CASE, decided, 0.5)
     record.take(wide, decided, 2.0)
     record.take(wide.with_tensor("z", CASE.tensors["x"]), CaseReport({}), 4.0)
-    assert record.tried(0, 256) == Tried(2, 1, 0, 1.0)
-    assert record.tried(256, 4096) == Tried(1, 1, 1, 6.0)
-    assert record.tried(4096) == Tried()
+    assert record.tried(0, 256) == Tried(2, 1, 0, 1.0, most=256)
+    assert record.tried(256, 4096) == Tried(1, 1, 1, 6.0, 256, 4096)
+    assert record.tried(4096) == Tried(above=4096)
     assert record.largest == {"N": 2, "M": 300}
 
 
@@ -48,7 +48,7 @@ def test_the_items_of_a_batch_count_as_cases_of_one_structure() -> None:
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
     passed = Screened(passed=8, conforms={"K-VAL-01": 8})
     record.take_batch(Burst(CASE, 8), passed, 1.5)
-    assert record.tried(0, 256) == Tried(8, 1, 1, 1.5)
+    assert record.tried(0, 256) == Tried(8, 1, 1, 1.5, most=256)
 
 
 def recorded(*reports: CaseReport) -> Record:

@@ -5,36 +5,44 @@ accepts no others. All texts pass through the template's escaping. Without its s
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
+import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kfuzz import __version__
 from kfuzz.core.event import ContractTally, KernelFinished
-from kfuzz.core.verdict import (
-    EXACT,
-    GREATEST,
-    UNBOUNDED,
-    UNDECIDED,
-    ErrorMap,
-    Verdict,
-    ratio_of,
-)
+from kfuzz.core.verdict import ErrorMap, Tried, Verdict
 from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import promised, title, titled
 from kfuzz.report.tables import (
+    ERROR_LETTERS,
+    GREATEST_POWER,
+    LEAST_POWER,
+    MISSES,
     Gathered,
+    Night,
     Shown,
     barely,
+    code_text,
+    error_letters,
     headline,
     is_known_only,
     largest,
     matrix,
+    nights,
     nothing_compared,
+    numbers,
+    panels,
+    place_in,
+    power_of,
+    ratio_text,
     remarks,
+    scale,
     size_of,
 )
 from kfuzz.report.text import one_line, page
@@ -42,8 +50,14 @@ from kfuzz.report.text import one_line, page
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
-MAX_MAPS: Final = 50
-"""Maps shown at most; the findings themselves are not shortened."""
+MAX_PICTURES: Final = 150_000
+"""Bytes of pictures at most; the findings themselves are not shortened."""
+
+MAX_SIGNS: Final = 64
+"""Elements that are NaN or infinite and have a letter at most; all are striped."""
+
+OPENED: Final = 3
+"""Findings that are open as the page is opened, the first that fail."""
 
 _FOLDER: Final = Path(__file__).parent
 
@@ -68,7 +82,9 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         first.setdefault((s.kernel, s.finding.signature.contract), anchor)
     of = [places.get((s.finding.signature.contract, s.finding.operator)) for s in shown]
     views = [view(s, options, root=root) for s in shown]
-    maps = _maps(views)
+    past = nights(run.corpus) if run.corpus else {}
+    nodes = run.nodes() if run.started else list(dict.fromkeys([*run.nodes(), *past]))
+    kernels = [kernel_view(n, run.kernels.get(n), past.get(n, [])) for n in nodes]
     return {
         "headline": headline(run),
         "ending": one_line(run.ending),
@@ -76,8 +92,9 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         "repeat": one_line(run.exited.command) if run.exited else "",
         "grades": grades(run, first),
         "signs": SIGNS,
-        "levels": LEVELS,
-        "findings": list(zip(anchors, of, views, maps, strict=True)),
+        "levels": [(CLASSES[c], text, SIGNS_OF.get(c, "")) for c, text in _KEY.items()],
+        "findings": list(zip(anchors, of, views, _pictures(views), strict=True)),
+        "opened": sum(s.fails for s in shown[:OPENED]),
         "kernels_named": list(dict.fromkeys(v.kernel for v in views)),
         "left_out": len(every) - len(shown),
         "contracts": [
@@ -85,7 +102,8 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             for key in contracts
             if key in places
         ],
-        "kernels": [kernel_view(kernel) for kernel in run.kernels.values()],
+        "kernels": sorted(filter(None, kernels), key=lambda k: -k["power"]),
+        "powers": range(GREATEST_POWER, LEAST_POWER, -3),
         "replayed": [
             " ".join(line.strip() for line in replay_lines(r, options=options))
             for r in run.replayed
@@ -97,16 +115,6 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         ],
         "version": __version__,
     }
-
-
-def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, Any]], bool]]:
-    """Return each finding's maps, and whether one is left out: the page has many."""
-    made, left = [], MAX_MAPS
-    for shown in views:
-        maps = [(name, _map(errors)) for name, errors in shown.errors[:left]]
-        left -= len(maps)
-        made.append((maps, len(maps) < len(shown.errors)))
-    return made
 
 
 def _anchors(shown: list[Shown]) -> list[str]:
@@ -200,23 +208,138 @@ def grades(run: Gathered, anchors: Mapping[tuple[str, str], str]) -> dict[str, A
     }
 
 
-def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
-    """Return what is known of one kernel."""
-    rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
-    facts = [
-        ("cases", f"{kernel.cases}, {rate}/s"),
-        ("greatest error of a passing case", f"{ratio} of the tolerance"),
-    ]
-    if kernel.bursts:
-        text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
-        facts.append(("checks that are always on", text))
-    return {
-        "kernel": one_line(kernel.kernel),
-        "facts": facts,
-        "sizes": [(size_of(tried), tried) for tried in kernel.searched],
-        "largest": largest(kernel),
-        "remarks": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
+def kernel_view(
+    node: str, kernel: KernelFinished | None, past: list[Night]
+) -> dict[str, Any] | None:
+    """Return what is known of one kernel, None for nothing.
+
+    Args:
+        node: its node id.
+        kernel: what the run came to for it; None where the corpus alone knows it.
+        past: its last runs.
+    """
+    errors = kernel.errors if kernel else past[-1].errors if past else ()
+    if kernel is None and not errors:
+        return None
+    made: dict[str, Any] = {"kernel": one_line(node), "facts": []}
+    made |= {"largest": [], "remarks": []}
+    if kernel:
+        rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
+        made["facts"] = [
+            ("cases", f"{kernel.cases}, {rate}/s"),
+            ("greatest error of a passing case", f"{ratio} of the tolerance"),
+        ]
+        if kernel.bursts:
+            text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
+            made["facts"].append(("checks that are always on", text))
+        made["largest"] = largest(kernel)
+        few = nothing_compared(kernel)
+        made["remarks"] = list(filter(None, [few, *remarks(kernel)]))
+    worst = max(errors, key=lambda t: t.worst, default=Tried())
+    text = ratio_text(worst.worst)
+    if worst.worst == math.inf:
+        text = "a failure without a number"
+    cells = {(size_of(t), t.dtype): ratio_text(t.worst) for t in errors}
+    dtypes = sorted({t.dtype for t in errors})
+    searched = kernel.searched if kernel else ()
+    known = {size_of(t): t for t in searched or errors}
+    return made | {
+        "power": power_of(worst.worst),
+        "misses": worst.worst > 1,
+        "worst": f"{text}, {worst.dtype}, {size_of(worst)} elements",
+        "chart": chart(errors),
+        "dtypes": dtypes,
+        "searched": bool(searched),
+        "sizes": [
+            (size, tried, [cells.get((size, dtype), "") for dtype in dtypes])
+            for size, tried in known.items()
+        ],
+        "trends": trends(past),
+        "began": one_line(past[0].when[:10]) if past else "",
+        "runs": len(past),
     }
+
+
+# Units of a chart for one power of ten, and for all classes of sizes.
+_POWER: Final = 11
+_WIDTH: Final = 250
+_POWERS: Final = GREATEST_POWER - LEAST_POWER
+
+
+def chart(errors: Sequence[Tried]) -> dict[str, Any]:
+    """Return the worst errors of each dtype by classes of sizes, ready to be drawn."""
+    sizes = sorted({(t.above, t.most) for t in errors}, key=lambda s: s[0])
+    dtypes = sorted({t.dtype for t in errors})
+    each = min(_WIDTH / max(len(sizes), 1), 80)
+    lines = []
+    for i, dtype in enumerate(dtypes):
+        beside = 8 * (i - (len(dtypes) - 1) / 2)
+        points, marks = [], {False: "", True: ""}
+        for t in errors:
+            if t.dtype == dtype:
+                x = round(each * (sizes.index((t.above, t.most)) + 0.5) + beside)
+                y = round((GREATEST_POWER - power_of(t.worst)) * _POWER)
+                points.append(f"{x},{y}")
+                marks[t.worst > 1] += _MARKS[i % 4].format(x=x, y=y)
+        key = _MARKS[i % 4].format(x=6, y=6)
+        lines.append((i % 4, dtype, " ".join(points), marks[False], marks[True], key))
+    labels = [f"≤ {_short(most)}" if most else f"> {_short(a)}" for a, most in sizes]
+    return {
+        "width": round(each * len(sizes)),
+        "labels": [(round(each * (i + 0.5)), text) for i, text in enumerate(labels)],
+        "lines": lines,
+    }
+
+
+# A circle, a square, a triangle and a diamond, for dtypes in their order.
+_MARKS: Final = (
+    "M{x} {y}m-4 0a4 4 0 1 0 8 0 4 4 0 1 0 -8 0z",
+    "M{x} {y}m-4 -4h8v8h-8z",
+    "M{x} {y}m-5 4h10l-5 -9z",
+    "M{x} {y}m-5 0l5 5 5 -5 -5 -5z",
+)
+
+
+def _short(elements: int) -> str:
+    for shift, unit in ((20, "M"), (10, "K")):
+        if elements >= 1 << shift:
+            return f"{elements / (1 << shift):.3g}{unit}"
+    return str(elements)
+
+
+class Trend(NamedTuple):
+    """One number over the last runs: its name, a line, its end, and words for both."""
+
+    name: str
+    points: str
+    end: int
+    said: str
+    now: str
+
+
+def trends(past: list[Night]) -> list[Trend]:
+    """Return what changed over the last runs; lines go from 0, the top, to 20."""
+    if len(past) < 2:
+        return []
+    worst = [power_of(night.worst) - LEAST_POWER for night in past]
+    every: list[tuple[str, list[float], float, list[str]]] = [
+        ("worst error", worst, _POWERS, [ratio_text(night.worst) for night in past])
+    ]
+    for name in ("open", "mended", "cases"):
+        counts = [getattr(night, name) for night in past]
+        every.append((name, counts, max(counts) or 1, [f"{n:,}" for n in counts]))
+    made = []
+    for name, values, most, texts in every:
+        downs = [round(20 - 20 * value / most) for value in values]
+        # What lies on a level line between two others needs no point.
+        points = " ".join(
+            f"{round(96 * i / (len(downs) - 1))},{down}"
+            for i, down in enumerate(downs)
+            if i in (0, len(downs) - 1) or {*downs[i - 1 : i + 2]} != {down}
+        )
+        said = f"{texts[0]} in the first run, {texts[-1]} in the last"
+        made.append(Trend(name, points, downs[-1], said, texts[-1]))
+    return made
 
 
 def _grade(
@@ -234,68 +357,122 @@ def _grade(
     if verdict is Verdict.CONFORMS and few:
         kind = "thin"
     sign, meaning = SIGNS[kind]
-    label = f"{titled(contract)}: {meaning}"
+    # The column says which contract it is; a link is read alone.
+    label = f"{titled(contract)}: {meaning}" if anchor else meaning
     if tally and (tally.decided or tally.undecided):
         failed = f"{tally.failed} failed of " if tally.failed else ""
         label += f" ({failed}{tally.decided} decided, {tally.undecided} undecided)"
     return Cell(sign, f"v-{kind}", label, anchor)
 
 
-# Error maps as tables of coloured cells, small ones with numbers.
+# What an output holds around its worst element: tables of numbers, or coloured cells.
 
-# Cells along a side of which numbers can be read.
-NUMBERS: Final = 12
-
-LEVELS: Final = (
-    ("u", "not decided", "?"),
-    ("w0", "exact", "0"),
-    ("w1", "up to 1/16 of the tolerance", ""),
-    ("w2", "up to 1/4", ""),
-    ("w3", "up to 1: within the tolerance", ""),
-    ("x1", "misses by up to 4 times the tolerance", "✗"),
-    ("x2", "misses by up to 64 times", "✗"),
-    ("x3", "misses by more", "✗"),
-    ("xn", "misses, without a number", "✗"),
+_VALUES: Final = {
+    **{str(i): f"v{i}" for i in range(10)},
+    "<": "lo", ">": "hi", "N": "nan", "+": "inf", "-": "inf",
+}  # fmt: skip
+CLASSES: Final = _VALUES | dict(
+    zip(
+        ERROR_LETTERS,
+        ["u", "w0", "w1", "w2", "w3", "x1", "x2", "x3", "xn"],
+        strict=True,
+    )
 )
-"""Class, meaning and sign of each level."""
-
-_SIGNS_OF_LEVELS: Final = {name: sign for name, _, sign in LEVELS}
-# The greatest |error| / tolerance of each level that has one.
-_LIMITS: Final = ((1 / 16, "w1"), (1 / 4, "w2"), (1, "w3"), (4, "x1"), (64, "x2"))
-_WITHOUT_RATIO: Final = {UNDECIDED: "u", EXACT: "w0", UNBOUNDED: "xn"}
-
-
-def _map(made: ErrorMap) -> dict[str, Any]:
-    """Return a map ready to be shown, with a caption and how many cells miss."""
-    shape = ", ".join(map(str, made.shape))
-    caption = f"{made.output}[{shape}]"
-    down, across = made.block
-    if (down, across) != (1, 1):
-        caption += f", the worst of {down} × {across} elements in a cell"
-    cells = made.rows * made.columns
-    numbered = max(made.rows, made.columns) <= NUMBERS
-    each = [_map_cell(code, numbered=numbered) for code in made.codes]
-    rows = [each[i : i + made.columns] for i in range(0, cells, made.columns)]
-    summary = f"{made.missing} of {cells} cells miss"
-    return {"caption": caption, "summary": summary, "rows": rows}
+"""The class of each letter of `panels`."""
+SIGNS_OF: Final = dict.fromkeys(MISSES, "✗")
+"""What repeats the colour of an error in a table."""
+_KEY: Final = ERROR_LETTERS | {
+    "0": "the least expected number", "9": "the greatest", "<": "less", ">": "more",
+    "N": "NaN", "+": "infinity",
+}  # fmt: skip
 
 
-def _map_cell(code: int, *, numbered: bool) -> Cell:
-    ratio = ratio_of(code)
-    known = code not in _WITHOUT_RATIO
-    level = "x3" if known else _WITHOUT_RATIO[code]
-    if known:
-        level = next((name for most, name in _LIMITS if ratio <= most), level)
-    if not numbered:
-        return Cell("", level)
-    beyond = "≥" if code == GREATEST else ""
-    number = ratio_text(ratio) if known else ""
-    return Cell(f"{_SIGNS_OF_LEVELS[level]}{beyond}{number}", level)
+def _pictures(views: list[FindingView]) -> list[tuple[list[dict[str, Any]], bool]]:
+    """Return each finding's pictures, and whether one is left out: of many."""
+    made, left = [], MAX_PICTURES
+    for shown in views:
+        drawn = []
+        for name, errors in shown.errors:
+            picture = _picture(name, errors)
+            left -= picture["size"]
+            drawn += [picture] if left >= 0 else []
+        made.append((drawn, len(drawn) < len(shown.errors)))
+    return made
 
 
-def ratio_text(ratio: float) -> str:
-    """Return an |error| / tolerance in two digits."""
-    return f"{ratio:.2g}" if ratio < 100 or ratio >= 1e4 else f"{ratio:.0f}"
+def _picture(name: str, errors: ErrorMap) -> dict[str, Any]:
+    """Return an output ready to be shown."""
+    shape = ", ".join(map(str, errors.shape))
+    caption = f"{one_line(errors.output)}[{shape}] {name}"
+    rows, columns = errors.around
+    made: dict[str, Any] = {"caption": caption, "panels": [], "tables": []}
+    made |= dict.fromkeys(("worst", "ring", "whole", "block"))
+    whole = error_letters(errors.codes, errors.columns)
+    missing = sum(map("".join(whole).count, MISSES))
+    made["missing"] = f"{missing} of {errors.rows * errors.columns}"
+    down, across = errors.block
+    if errors.worst:
+        i, j = place_in(errors)
+        at = i * len(columns) + j
+        made["ring"] = j, i
+        made["where"] = f"row {errors.worst[0]}, column {errors.worst[1]}"
+        made["worst"] = f"{errors.actual[at]:.9g}, expected {errors.expected[at]:.9g}"
+        made["error"] = code_text(errors.near_codes[at])
+        made["scale"] = "{:.4g} to {:.4g}".format(*scale(errors))
+        texts = numbers(errors)
+        for title, letters in panels(errors).items():
+            if texts:
+                pairs = zip(letters, texts[title], strict=True)
+                cells = [list(map(_cell, *pair)) for pair in pairs]
+                made["tables"].append((title, cells))
+            else:
+                paths = _paths(letters)
+                signs = _signs(letters)
+                size = _size(len(columns), len(rows))
+                made["panels"].append((title, *size, paths, signs))
+    if (len(rows), len(columns)) != errors.matrix:
+        made["whole"] = (*_size(errors.columns, errors.rows), _paths(whole))
+        if (down, across) != (1, 1):
+            made["block"] = f"{down} × {across}"
+        made["frame"] = (
+            columns.start / across, rows.start / down - 0.5,
+            len(columns) / across, len(rows) / down,
+        )  # fmt: skip
+    paths = [each for panel in made["panels"] for each in panel[5]]
+    paths += made["whole"][4] if made["whole"] else []
+    made["size"] = sum(len(d) + 30 for _, d in paths) + 2_000
+    return made
+
+
+def _cell(letter: str, text: str) -> Cell:
+    return Cell(f"{SIGNS_OF.get(letter, '')}{text}", CLASSES[letter])
+
+
+def _size(columns: int, rows: int) -> tuple[int, int, int, int]:
+    """Return columns and rows, and the width and height of their picture."""
+    unit = min(16.0, 340 / columns, 200 / rows)
+    return columns, rows, round((columns + 0.4) * unit), round((rows + 0.4) * unit)
+
+
+def _signs(rows: list[str]) -> list[tuple[str, float, float]]:
+    """Return NaN and infinities as letters, of few, each with its place."""
+    found = [
+        (letter, j + 0.5, i + 0.3)
+        for i, row in enumerate(rows)
+        for j, letter in enumerate(row)
+        if letter in "N+-"
+    ]
+    return found if len(found) <= MAX_SIGNS else []
+
+
+def _paths(rows: list[str]) -> list[tuple[str, str]]:
+    """Return for each class of letters the path along the middle of its cells."""
+    paths: dict[str, list[str]] = {}
+    for down, row in enumerate(rows):
+        for run in re.finditer(r"(.)\1*", row):
+            step = f"M{run.start()} {down}h{run.end() - run.start()}"
+            paths.setdefault(CLASSES[run[1]], []).append(step)
+    return [(name, "".join(steps)) for name, steps in paths.items()]
 
 
 KIND: Final = ReportKind(document)
