@@ -248,7 +248,11 @@ def show(
         ),
     ] = False,
 ) -> int:
-    """Show everything about one finding, and what is proved of its kernel."""
+    """Show everything about one finding, and what is proved of its kernel.
+
+    What its output holds around the worst element, and how far the last run's results
+    of the kernel lay from the tolerance, is drawn in letters, without colour.
+    """
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
     from kfuzz.report.promises import proof_lines

@@ -749,7 +749,9 @@ def _cause(found: str, explanation: Explanation | None, *, is_value: bool) -> li
 def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:
     minimal, first = finding.failure.errors, finding.first_errors
     named = [("of the minimal input", minimal), ("as first found", first)]
-    chosen = named[:1] if minimal == first else named
+    # NaN among the values would tell equal maps apart.
+    same = encode(minimal) == encode(first)
+    chosen = named[:1] if same else named
     return tuple((name, errors) for name, errors in chosen if errors is not None)
 
 

@@ -318,7 +318,7 @@ def keep_run(corpus: Path, when: str, errors: Errors) -> None:
         folder = corpus / _RUNS
         folder.mkdir(parents=True, exist_ok=True)
         # Names in the order of time, of runs of one second too.
-        name = f"{when.replace(':', '')}-{secrets.token_hex(4)}.json"
+        name = f"{when.replace(':', '')}-{time.time_ns()}.json"
         text = json.dumps({"format": _FORMAT, "when": when, "kernels": every}) + "\n"
         replace_file(folder / name, text.encode(), prefix=".new-", sync=False)
         for old in sorted(folder.glob("*.json"))[:-MAX_RUNS]:

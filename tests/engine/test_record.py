@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 from kfuzz.core.budget import Burst, Screened
@@ -49,6 +50,20 @@ def test_the_items_of_a_batch_count_as_cases_of_one_structure() -> None:
     passed = Screened(passed=8, conforms={"K-VAL-01": 8})
     record.take_batch(Burst(CASE, 8), passed, 1.5)
     assert record.tried(0, 256) == Tried(8, 1, 1, 1.5, most=256)
+
+
+def test_the_worst_error_of_each_dtype_counts_failing_cases() -> None:
+    record = Record(frozenset({"K-VAL-01"}), ("float32",))
+    half = CASE.with_tensor("x", replace(CASE.tensors["x"], dtype="float16"))
+    decided = {"K-VAL-01": Verdict.VIOLATES}
+    wrong = Failure("K-VAL-01", Kind.VALUE, "off", ratio=40.0)
+    record.take(CASE, CaseReport({"K-VAL-01": Verdict.CONFORMS}, ratio=1.5))
+    record.take(half, CaseReport(decided, wrong, ratio=40.0))
+    assert record.dtypes_drawn == ["float16", "float32"]
+    assert [record.tried(dtype=d).worst for d in record.dtypes_drawn] == [40.0, 1.0]
+    record.take(half, CaseReport(decided, Failure("K-LIV-01", Kind.HANG, "hangs")))
+    assert record.tried().worst == math.inf
+    assert record.worst == 1.0
 
 
 def recorded(*reports: CaseReport) -> Record:

@@ -31,17 +31,29 @@ OTHERS = {
 DTYPES = ("bfloat16", "float16", "float32")
 
 
-def tensor(rows: int = 40, columns: int = 70, *, worst: float = math.nan) -> ErrorMap:
-    """Return a map whose tail of columns misses, with one worse element."""
+def tensor(
+    rows: int = 40, columns: int = 70, *, worst: float = 9.5, code: int = 200
+) -> ErrorMap:
+    """Return a map whose tail of columns misses, one element of it by more.
+
+    Args:
+        rows: of the output.
+        columns: of the output.
+        worst: the actual value of that element.
+        code: its error.
+    """
     at = rows // 2, columns - 3
-    wide = -(-columns // (-(-columns // 64)))
+    made = ErrorMap("y", (rows, columns), 1, 1, "", at)
+    down, across = made.block
+    high, wide = -(-rows // down), -(-columns // across)
     cells = bytes(
-        240 if c >= wide - 3 else 100 + (r * 7 + c) % 24
-        for r in range(rows)
+        code
+        if (r, c) == (at[0] // down, at[1] // across)
+        else 150
+        if c >= wide - 3
+        else 100 + (r * 7 + c) % 24
+        for r in range(high)
         for c in range(wide)
-    )
-    made = ErrorMap(
-        "y", (rows, columns), rows, wide, base64.b64encode(cells).decode(), at
     )
     places = [(r, c) for r in made.around[0] for c in made.around[1]]
     missing = [c >= columns - 6 for _, c in places]
@@ -51,11 +63,13 @@ def tensor(rows: int = 40, columns: int = 70, *, worst: float = math.nan) -> Err
         for p, m, e in zip(places, missing, expected, strict=True)
     )
     near = bytes(
-        255 if p == at else 190 if m else 110
+        code if p == at else 150 if m else 110
         for p, m in zip(places, missing, strict=True)
     )
-    coded = base64.b64encode(near).decode()
-    return replace(made, actual=actual, expected=expected, near=coded)
+    return replace(
+        made, rows=high, columns=wide, cells=base64.b64encode(cells).decode(),
+        actual=actual, expected=expected, near=base64.b64encode(near).decode(),
+    )  # fmt: skip
 
 
 def failing(kernel: str, errors: ErrorMap, state: State = State.CONFIRMED) -> Finding:
@@ -89,7 +103,7 @@ def seen(worst: float, cases: int = 100) -> tuple[Tried, ...]:
     )  # fmt: skip
 
 
-def nights(root: Path, kernels: int, runs: int = 30) -> list[Event]:
+def fill(root: Path, kernels: int, runs: int = 30) -> list[Event]:
     """Fill a corpus, every second kernel failing; return the events of the last run."""
     corpus, events = Corpus(root), list[Event]()
     for i in range(kernels):
