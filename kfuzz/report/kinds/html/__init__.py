@@ -65,7 +65,15 @@ _FOLDER: Final = Path(__file__).parent
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the page."""
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    return page(_FOLDER / "page.html", _content(run, root, options), script)
+    filters = {
+        "power": power_of,
+        "height": lambda ratio: power_of(ratio) - LEAST_POWER,
+        "ratio": ratio_text,
+        "size": size_of,
+        "line": one_line,
+    }
+    content = _content(run, root, options)
+    return page(_FOLDER / "page.html", content, script, filters)
 
 
 def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
@@ -102,8 +110,9 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             for key in contracts
             if key in places
         ],
-        "kernels": sorted(filter(None, kernels), key=lambda k: -k["power"]),
-        "powers": range(GREATEST_POWER, LEAST_POWER, -3),
+        "kernels": sorted(filter(None, kernels), key=lambda k: -k["worst"].worst),
+        "least": LEAST_POWER,
+        "greatest": GREATEST_POWER,
         "replayed": [
             " ".join(line.strip() for line in replay_lines(r, options=options))
             for r in run.replayed
@@ -221,125 +230,18 @@ def kernel_view(
     errors = kernel.errors if kernel else past[-1].errors if past else ()
     if kernel is None and not errors:
         return None
-    made: dict[str, Any] = {"kernel": one_line(node), "facts": []}
-    made |= {"largest": [], "remarks": []}
-    if kernel:
-        rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
-        made["facts"] = [
-            ("cases", f"{kernel.cases}, {rate}/s"),
-            ("greatest error of a passing case", f"{ratio} of the tolerance"),
-        ]
-        if kernel.bursts:
-            text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
-            made["facts"].append(("checks that are always on", text))
-        made["largest"] = largest(kernel)
-        few = nothing_compared(kernel)
-        made["remarks"] = list(filter(None, [few, *remarks(kernel)]))
-    worst = max(errors, key=lambda t: t.worst, default=Tried())
-    text = ratio_text(worst.worst)
-    if worst.worst == math.inf:
-        text = "a failure without a number"
-    cells = {(size_of(t), t.dtype): ratio_text(t.worst) for t in errors}
-    dtypes = sorted({t.dtype for t in errors})
-    searched = kernel.searched if kernel else ()
-    known = {size_of(t): t for t in searched or errors}
-    return made | {
-        "power": power_of(worst.worst),
-        "misses": worst.worst > 1,
-        "worst": f"{text}, {worst.dtype}, {size_of(worst)} elements",
-        "chart": chart(errors),
-        "dtypes": dtypes,
-        "searched": bool(searched),
-        "sizes": [
-            (size, tried, [cells.get((size, dtype), "") for dtype in dtypes])
-            for size, tried in known.items()
-        ],
-        "trends": trends(past),
-        "began": one_line(past[0].when[:10]) if past else "",
-        "runs": len(past),
-    }
-
-
-# Units of a chart for one power of ten, and for all classes of sizes.
-_POWER: Final = 11
-_WIDTH: Final = 250
-_POWERS: Final = GREATEST_POWER - LEAST_POWER
-
-
-def chart(errors: Sequence[Tried]) -> dict[str, Any]:
-    """Return the worst errors of each dtype by classes of sizes, ready to be drawn."""
-    sizes = sorted({(t.above, t.most) for t in errors}, key=lambda s: s[0])
-    dtypes = sorted({t.dtype for t in errors})
-    each = min(_WIDTH / max(len(sizes), 1), 80)
-    lines = []
-    for i, dtype in enumerate(dtypes):
-        beside = 8 * (i - (len(dtypes) - 1) / 2)
-        points, marks = [], {False: "", True: ""}
-        for t in errors:
-            if t.dtype == dtype:
-                x = round(each * (sizes.index((t.above, t.most)) + 0.5) + beside)
-                y = round((GREATEST_POWER - power_of(t.worst)) * _POWER)
-                points.append(f"{x},{y}")
-                marks[t.worst > 1] += _MARKS[i % 4].format(x=x, y=y)
-        key = _MARKS[i % 4].format(x=6, y=6)
-        lines.append((i % 4, dtype, " ".join(points), marks[False], marks[True], key))
-    labels = [f"≤ {_short(most)}" if most else f"> {_short(a)}" for a, most in sizes]
+    few = nothing_compared(kernel) if kernel else ""
     return {
-        "width": round(each * len(sizes)),
-        "labels": [(round(each * (i + 0.5)), text) for i, text in enumerate(labels)],
-        "lines": lines,
+        "name": one_line(node),
+        "run": kernel,
+        "worst": max(errors, key=lambda t: t.worst, default=Tried()),
+        "errors": {(size_of(t), t.dtype): t for t in errors},
+        "classes": {size_of(t): t for t in (kernel and kernel.searched) or errors},
+        "dtypes": sorted({t.dtype for t in errors}),
+        "largest": largest(kernel) if kernel else [],
+        "remarks": list(filter(None, [few, *(remarks(kernel) if kernel else [])])),
+        "past": past,
     }
-
-
-# A circle, a square, a triangle and a diamond, for dtypes in their order.
-_MARKS: Final = (
-    "M{x} {y}m-4 0a4 4 0 1 0 8 0 4 4 0 1 0 -8 0z",
-    "M{x} {y}m-4 -4h8v8h-8z",
-    "M{x} {y}m-5 4h10l-5 -9z",
-    "M{x} {y}m-5 0l5 5 5 -5 -5 -5z",
-)
-
-
-def _short(elements: int) -> str:
-    for shift, unit in ((20, "M"), (10, "K")):
-        if elements >= 1 << shift:
-            return f"{elements / (1 << shift):.3g}{unit}"
-    return str(elements)
-
-
-class Trend(NamedTuple):
-    """One number over the last runs: its name, a line, its end, and words for both."""
-
-    name: str
-    points: str
-    end: int
-    said: str
-    now: str
-
-
-def trends(past: list[Night]) -> list[Trend]:
-    """Return what changed over the last runs; lines go from 0, the top, to 20."""
-    if len(past) < 2:
-        return []
-    worst = [power_of(night.worst) - LEAST_POWER for night in past]
-    every: list[tuple[str, list[float], float, list[str]]] = [
-        ("worst error", worst, _POWERS, [ratio_text(night.worst) for night in past])
-    ]
-    for name in ("open", "mended", "cases"):
-        counts = [getattr(night, name) for night in past]
-        every.append((name, counts, max(counts) or 1, [f"{n:,}" for n in counts]))
-    made = []
-    for name, values, most, texts in every:
-        downs = [round(20 - 20 * value / most) for value in values]
-        # What lies on a level line between two others needs no point.
-        points = " ".join(
-            f"{round(96 * i / (len(downs) - 1))},{down}"
-            for i, down in enumerate(downs)
-            if i in (0, len(downs) - 1) or {*downs[i - 1 : i + 2]} != {down}
-        )
-        said = f"{texts[0]} in the first run, {texts[-1]} in the last"
-        made.append(Trend(name, points, downs[-1], said, texts[-1]))
-    return made
 
 
 def _grade(
