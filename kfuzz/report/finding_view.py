@@ -30,13 +30,11 @@ from kfuzz.core.verdict import (
     Feature,
     Kind,
     State,
-    around,
 )
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
 from kfuzz.report.tables import (
     Shown,
-    error_letters,
     numbers,
     panels,
     place_in,
@@ -455,11 +453,11 @@ _LEGEND: Final = (
 def picture_lines(errors: ErrorMap) -> list[str]:
     """Return what an output holds around its worst element, in letters of one width.
 
-    Of a finding without the values the errors alone, each of a part of the output.
+    Nothing of a finding without the values, of earlier versions.
     """
     drawn = panels(errors)
     if not drawn:
-        return _whole(errors)
+        return []
     place, (rows, columns) = place_in(errors), errors.around
     if made := numbers(errors):
         return _numbers(made, place, rows, columns)
@@ -498,20 +496,6 @@ def _numbers(
             label = "error / tolerance" if name == "error" else name
             lines.append((str(row) if name == "actual" else "", label, *bracketed))
     return table(lines, numbers=range(2, 2 + len(columns)))
-
-
-def _whole(errors: ErrorMap) -> list[str]:
-    """Return the errors of the parts of an output around the worst one."""
-    codes = errors.codes
-    at = codes.index(max(codes))
-    rows = around(errors.rows, at // errors.columns)
-    every = error_letters(codes, errors.columns)
-    down, across = errors.block
-    return [
-        *(f"{row * down:>8}   {every[row]}" for row in rows),
-        f"a letter is the worst of {down} x {across} elements",
-        *_LEGEND,
-    ]
 
 
 def gpu_hint(finding: Finding) -> str:

@@ -11,7 +11,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -311,7 +311,11 @@ def keep_run(corpus: Path, when: str, errors: Errors) -> None:
         when: the run began, UTC.
         errors: what it saw.
     """
-    every = {node: list(map(_brief, seen)) for node, seen in errors.items() if seen}
+    every = {
+        node: [{k: v for k, v in encode(t).items() if v} for t in seen]
+        for node, seen in errors.items()
+        if seen
+    }
     if not every:
         return
     with suppress(OSError):
@@ -323,13 +327,6 @@ def keep_run(corpus: Path, when: str, errors: Errors) -> None:
         replace_file(folder / name, text.encode(), prefix=".new-", sync=False)
         for old in sorted(folder.glob("*.json"))[:-MAX_RUNS]:
             old.unlink(missing_ok=True)
-
-
-def _brief(seen: Tried) -> dict[str, Any]:
-    """Return what is drawn of a class of sizes, what is 0 left out."""
-    worst = float(f"{seen.worst:.4g}")
-    made = replace(seen, structures=0, once=0, seconds=0.0, worst=worst)
-    return {name: value for name, value in encode(made).items() if value}
 
 
 def kept_runs(corpus: Path) -> list[tuple[str, Errors]]:

@@ -222,7 +222,7 @@ def finished_of(
         tried=record.tried(),
         searched=searched,
         errors=tuple(
-            made
+            replace(made, structures=0, once=0, seconds=0.0)
             for size in searched
             for dtype in record.dtypes_drawn
             if (made := record.tried(size.above, size.most, dtype)).cases

@@ -5,10 +5,9 @@ accepts no others. All texts pass through the template's escaping. Without its s
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +27,6 @@ from kfuzz.report.tables import (
     Night,
     Shown,
     barely,
-    code_text,
     error_letters,
     headline,
     is_known_only,
@@ -100,7 +98,10 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         "repeat": one_line(run.exited.command) if run.exited else "",
         "grades": grades(run, first),
         "signs": SIGNS,
-        "levels": [(CLASSES[c], text, SIGNS_OF.get(c, "")) for c, text in _KEY.items()],
+        "classes": CLASSES,
+        "misses": MISSES,
+        "max_signs": MAX_SIGNS,
+        "key": _KEY,
         "findings": list(zip(anchors, of, views, _pictures(views), strict=True)),
         "opened": sum(s.fails for s in shown[:OPENED]),
         "kernels_named": list(dict.fromkeys(v.kernel for v in views)),
@@ -281,8 +282,6 @@ CLASSES: Final = _VALUES | dict(
     )
 )
 """The class of each letter of `panels`."""
-SIGNS_OF: Final = dict.fromkeys(MISSES, "✗")
-"""What repeats the colour of an error in a table."""
 _KEY: Final = ERROR_LETTERS | {
     "0": "the least expected number", "9": "the greatest", "<": "less", ">": "more",
     "N": "NaN", "+": "infinity",
@@ -303,68 +302,24 @@ def _pictures(views: list[FindingView]) -> list[tuple[list[dict[str, Any]], bool
 
 
 def _picture(name: str, errors: ErrorMap) -> dict[str, Any]:
-    """Return an output ready to be shown."""
-    shape = ", ".join(map(str, errors.shape))
-    caption = f"{one_line(errors.output)}[{shape}] {name}"
-    rows, columns = errors.around
-    made: dict[str, Any] = {"caption": caption, "panels": [], "tables": []}
-    made |= dict.fromkeys(("worst", "ring", "whole", "block"))
+    """Return what there is to show of an output."""
     whole = error_letters(errors.codes, errors.columns)
-    missing = sum(map("".join(whole).count, MISSES))
-    made["missing"] = f"{missing} of {errors.rows * errors.columns}"
-    down, across = errors.block
-    if errors.worst:
-        i, j = place_in(errors)
-        at = i * len(columns) + j
-        made["ring"] = j, i
-        made["where"] = f"row {errors.worst[0]}, column {errors.worst[1]}"
-        made["worst"] = f"{errors.actual[at]:.9g}, expected {errors.expected[at]:.9g}"
-        made["error"] = code_text(errors.near_codes[at])
-        made["scale"] = "{:.4g} to {:.4g}".format(*scale(errors))
-        texts = numbers(errors)
-        for title, letters in panels(errors).items():
-            if texts:
-                pairs = zip(letters, texts[title], strict=True)
-                cells = [list(map(_cell, *pair)) for pair in pairs]
-                made["tables"].append((title, cells))
-            else:
-                paths = _paths(letters)
-                signs = _signs(letters)
-                size = _size(len(columns), len(rows))
-                made["panels"].append((title, *size, paths, signs))
-    if (len(rows), len(columns)) != errors.matrix:
-        made["whole"] = (*_size(errors.columns, errors.rows), _paths(whole))
-        if (down, across) != (1, 1):
-            made["block"] = f"{down} × {across}"
-        made["frame"] = (
-            columns.start / across, rows.start / down - 0.5,
-            len(columns) / across, len(rows) / down,
-        )  # fmt: skip
-    paths = [each for panel in made["panels"] for each in panel[5]]
-    paths += made["whole"][4] if made["whole"] else []
-    made["size"] = sum(len(d) + 30 for _, d in paths) + 2_000
-    return made
-
-
-def _cell(letter: str, text: str) -> Cell:
-    return Cell(f"{SIGNS_OF.get(letter, '')}{text}", CLASSES[letter])
-
-
-def _size(columns: int, rows: int) -> tuple[int, int, int, int]:
-    """Return columns and rows, and the width and height of their picture."""
-    unit = min(16.0, 340 / columns, 200 / rows)
-    return columns, rows, round((columns + 0.4) * unit), round((rows + 0.4) * unit)
-
-
-def _signs(rows: list[str]) -> list[tuple[str, float, float]]:
-    """Return NaN and infinities as letters, of few, each with its place."""
-    found = [
-        (letter, j + 0.5, i + 0.3)
-        for i, row in enumerate(rows)
-        for j, letter in enumerate(row)
-        if letter in "N+-"
-    ]
-    return found if len(found) <= MAX_SIGNS else []
+    letters, texts = panels(errors), numbers(errors)
+    grids = {} if texts else dict(letters)
+    if tuple(map(len, errors.around)) != errors.matrix:
+        grids["whole"] = whole
+    paths = {title: _paths(rows) for title, rows in grids.items()}
+    return {
+        "name": name,
+        "of": errors,
+        "missing": sum(map("".join(whole).count, MISSES)),
+        "ring": place_in(errors) if errors.worst else None,
+        "scale": scale(errors),
+        "letters": letters,
+        "texts": texts,
+        "paths": paths,
+        "size": sum(len(d) + 30 for each in paths.values() for _, d in each) + 2_000,
+    }
 
 
 def _paths(rows: list[str]) -> list[tuple[str, str]]:
