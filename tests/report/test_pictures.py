@@ -10,7 +10,7 @@ import pytest
 from kfuzz.app import main
 from kfuzz.core.event import Event
 from kfuzz.core.finding import Change
-from kfuzz.core.verdict import State
+from kfuzz.core.verdict import State, Tried
 from kfuzz.report.kinds import html
 from kfuzz.report.tables import Gathered, nights, panels
 from kfuzz.store.corpus import Corpus
@@ -137,6 +137,24 @@ def test_a_run_is_kept_and_drawn_by_the_reports_that_follow(engine: Engine) -> N
         assert "worst error: 0.5 in the first run, 602 in the last" in page.values(
             "aria-label"
         )
+
+
+def test_what_a_stranger_keeps_of_a_run_drives_no_terminal_and_no_page(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = finding()
+    Corpus(project / "corpus").save(found)
+    evil = Tried(3, above=-1, most=0, dtype="<b>\x1b[31m\n", worst=math.nan)
+    keep_run(project / "corpus", "\x1b<i>", {NODE: (evil,), "<u>\x1b": (evil,)})
+    keep_run(project / "corpus", "\x1b<i>", {NODE: (evil,), "<u>\x1b": (evil,)})
+    assert main(["report", "html=r.html"]) == 0
+    assert main(["show", found.id]) == 0
+    out = capsys.readouterr().out
+    page = Path("r.html").read_text()
+    assert "<b>\\x1b[31m" in out
+    assert "&lt;b&gt;\\x1b[31m" in page
+    assert not [text for text in (out, page) if "\x1b" in text]
+    assert not {"i", "u"} & set(Page(page).tags)
 
 
 def plain(text: str) -> list[str]:

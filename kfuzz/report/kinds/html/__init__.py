@@ -94,8 +94,7 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
     return {
         "headline": headline(run),
         "ending": one_line(run.ending),
-        "facts": _facts(run),
-        "repeat": one_line(run.exited.command) if run.exited else "",
+        "run": run,
         "grades": grades(run, first),
         "signs": SIGNS,
         "classes": CLASSES,
@@ -119,10 +118,6 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             for r in run.replayed
         ],
         "replay_total": replay_total(run.replayed),
-        "notices": [
-            (one_line(notice.kernel), one_line(notice.message))
-            for notice in run.notices
-        ],
         "version": __version__,
     }
 
@@ -136,23 +131,6 @@ def _anchors(shown: list[Shown]) -> list[str]:
         number = seen[s.finding.id]
         made.append(s.finding.id if number == 1 else f"{s.finding.id}-{number}")
     return made
-
-
-def _facts(run: Gathered) -> list[tuple[str, str]]:
-    facts = [("kernels", str(len(run.nodes())))]
-    if run.started or run.finished:
-        start = run.spent["startup_s"]
-        facts += [
-            ("cases", f"{run.cases:,}"),
-            ("time", f"{run.elapsed_s:.1f} s, {start:.1f} s of it to start"),
-            ("device", one_line(run.device)),
-            ("seed", str(run.seed)),
-        ]
-    if run.started and run.started.when:
-        facts.append(("began", one_line(run.started.when)))
-    if run.exited and run.exited.code is not None:
-        facts.append(("exit code", str(int(run.exited.code))))
-    return facts
 
 
 # The table of kernels and contracts, and what is known of each kernel.
