@@ -14,35 +14,12 @@ from typing import Any, Final, NamedTuple
 from kfuzz import __version__
 from kfuzz.core.event import ContractTally, KernelFinished
 from kfuzz.core.verdict import ErrorMap, Tried, Verdict
+from kfuzz.report import tables
 from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import promised, title, titled
-from kfuzz.report.tables import (
-    ERROR_LETTERS,
-    GREATEST_POWER,
-    LEAST_POWER,
-    MISSES,
-    Gathered,
-    Night,
-    Shown,
-    barely,
-    error_letters,
-    headline,
-    is_known_only,
-    largest,
-    matrix,
-    nights,
-    nothing_compared,
-    numbers,
-    panels,
-    place_in,
-    power_of,
-    ratio_text,
-    remarks,
-    scale,
-    size_of,
-)
+from kfuzz.report.tables import Gathered, Night, Shown
 from kfuzz.report.text import one_line, page
 
 MAX_FINDINGS: Final = 1_000
@@ -63,11 +40,8 @@ _FOLDER: Final = Path(__file__).parent
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the page."""
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    filters = {
-        "power": power_of,
-        "height": lambda ratio: power_of(ratio) - LEAST_POWER,
-        "ratio": ratio_text,
-        "size": size_of,
+    filters: dict[str, Any] = {
+        "height": lambda ratio: tables.power_of(ratio) - tables.LEAST_POWER,
         "line": one_line,
     }
     content = _content(run, root, options)
@@ -88,17 +62,17 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         first.setdefault((s.kernel, s.finding.signature.contract), anchor)
     of = [places.get((s.finding.signature.contract, s.finding.operator)) for s in shown]
     views = [view(s, options, root=root) for s in shown]
-    past = nights(run.corpus) if run.corpus else {}
+    past = tables.nights(run.corpus) if run.corpus else {}
     nodes = run.nodes() if run.started else list(dict.fromkeys([*run.nodes(), *past]))
     kernels = [kernel_view(n, run.kernels.get(n), past.get(n, [])) for n in nodes]
     return {
-        "headline": headline(run),
+        "headline": tables.headline(run),
         "ending": one_line(run.ending),
         "run": run,
         "grades": grades(run, first),
         "signs": SIGNS,
         "classes": CLASSES,
-        "misses": MISSES,
+        "tables": tables,
         "max_signs": MAX_SIGNS,
         "key": _KEY,
         "findings": list(zip(anchors, of, views, _pictures(views), strict=True)),
@@ -111,8 +85,6 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             if key in places
         ],
         "kernels": sorted(filter(None, kernels), key=lambda k: -k["worst"].worst),
-        "least": LEAST_POWER,
-        "greatest": GREATEST_POWER,
         "replayed": [
             " ".join(line.strip() for line in replay_lines(r, options=options))
             for r in run.replayed
@@ -172,11 +144,11 @@ def grades(run: Gathered, anchors: Mapping[tuple[str, str], str]) -> dict[str, A
                 contract,
                 shown,
                 anchors.get((node, contract), ""),
-                barely(kernel.tried if kernel else None),
+                tables.barely(kernel.tried if kernel else None),
             )
             for contract, (tally, shown) in contracts.items()
         }
-        for node, kernel, contracts in matrix(run)
+        for node, kernel, contracts in tables.matrix(run)
     }
     every = {c for cells in rows.values() for c in cells}
     each = [(c, cell) for cells in rows.values() for c, cell in cells.items()]
@@ -209,16 +181,16 @@ def kernel_view(
     errors = kernel.errors if kernel else past[-1].errors if past else ()
     if kernel is None and not errors:
         return None
-    few = nothing_compared(kernel) if kernel else ""
+    lines = [tables.nothing_compared(kernel), *tables.remarks(kernel)] if kernel else []
+    searched = kernel.searched if kernel else ()
     return {
         "name": one_line(node),
         "run": kernel,
         "worst": max(errors, key=lambda t: t.worst, default=Tried()),
-        "errors": {(size_of(t), t.dtype): t for t in errors},
-        "classes": {size_of(t): t for t in (kernel and kernel.searched) or errors},
+        "errors": {(tables.size_of(t), t.dtype): t for t in errors},
+        "classes": {tables.size_of(t): t for t in searched or errors},
         "dtypes": sorted({t.dtype for t in errors}),
-        "largest": largest(kernel) if kernel else [],
-        "remarks": list(filter(None, [few, *(remarks(kernel) if kernel else [])])),
+        "remarks": list(filter(None, lines)),
         "past": past,
     }
 
@@ -234,7 +206,7 @@ def _grade(
     known = tally is None and any(shown.known for shown in findings)
     if known or any(shown.fails for shown in findings):
         verdict = Verdict.VIOLATES
-    kind = "known" if is_known_only(verdict, findings) else str(verdict)
+    kind = "known" if tables.is_known_only(verdict, findings) else str(verdict)
     if verdict is Verdict.CONFORMS and few:
         kind = "thin"
     sign, meaning = SIGNS[kind]
@@ -254,13 +226,13 @@ _VALUES: Final = {
 }  # fmt: skip
 CLASSES: Final = _VALUES | dict(
     zip(
-        ERROR_LETTERS,
+        tables.ERROR_LETTERS,
         ["u", "w0", "w1", "w2", "w3", "x1", "x2", "x3", "xn"],
         strict=True,
     )
 )
-"""The class of each letter of `panels`."""
-_KEY: Final = ERROR_LETTERS | {
+"""The class of each letter of `tables.panels`."""
+_KEY: Final = tables.ERROR_LETTERS | {
     "0": "the least expected number", "9": "the greatest", "<": "less", ">": "more",
     "N": "NaN", "+": "infinity",
 }  # fmt: skip
@@ -281,8 +253,8 @@ def _pictures(views: list[FindingView]) -> list[tuple[list[dict[str, Any]], bool
 
 def _picture(name: str, errors: ErrorMap) -> dict[str, Any]:
     """Return what there is to show of an output."""
-    whole = error_letters(errors.codes, errors.columns)
-    letters, texts = panels(errors), numbers(errors)
+    whole = tables.error_letters(errors.codes, errors.columns)
+    letters, texts = tables.panels(errors), tables.numbers(errors)
     grids = {} if texts else dict(letters)
     if tuple(map(len, errors.around)) != errors.matrix:
         grids["whole"] = whole
@@ -290,9 +262,7 @@ def _picture(name: str, errors: ErrorMap) -> dict[str, Any]:
     return {
         "name": name,
         "of": errors,
-        "missing": sum(map("".join(whole).count, MISSES)),
-        "ring": place_in(errors) if errors.worst else None,
-        "scale": scale(errors),
+        "missing": sum(map("".join(whole).count, tables.MISSES)),
         "letters": letters,
         "texts": texts,
         "paths": paths,
