@@ -103,17 +103,17 @@ def seen(worst: float, cases: int = 100) -> tuple[Tried, ...]:
     )  # fmt: skip
 
 
-def fill(root: Path, kernels: int, runs: int = 30) -> list[Event]:
-    """Fill a corpus, every second kernel failing; return the events of the last run."""
+def fill(root: Path, kernels: int, runs: int = 30, *, every: int = 2) -> list[Event]:
+    """Fill a corpus, every so many kernels failing; return the last run's events."""
     corpus, events = Corpus(root), list[Event]()
     for i in range(kernels):
         name, node = f"kernel_{i:03}", f"kernels/mine.py::kernel_{i:03}"
         made: list[Finding] = []
-        if i % 2 == 0:
+        if i % every == 0:
             state = State.FIXED if i % 10 == 8 else State.CONFIRMED
             made = [failing(name, tensor(40 + i, 70), state)]
             corpus.save(made[0])
-        worst = math.inf if i % 4 == 0 else 602.0 if i % 2 == 0 else 0.9
+        worst = math.inf if i % 4 == 0 else 602.0 if i % every == 0 else 0.9
         events.append(
             finished(
                 *made,

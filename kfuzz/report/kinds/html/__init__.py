@@ -25,7 +25,7 @@ from kfuzz.report.text import one_line, page
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
-MAX_PICTURES: Final = 150_000
+MAX_PICTURES: Final = 100_000
 """Bytes of pictures at most; the findings themselves are not shortened."""
 
 MAX_SIGNS: Final = 64
