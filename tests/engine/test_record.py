@@ -66,6 +66,17 @@ def test_the_worst_error_of_each_dtype_counts_failing_cases() -> None:
     assert record.worst == 1.0
 
 
+def test_where_one_value_alone_is_allowed_a_miss_has_its_number_from_the_report() -> (
+    None
+):
+    for kind, worst in ((Kind.VALUE, 575.5), (Kind.NAN_MISSING, math.inf)):
+        record = Record(frozenset({"K-VAL-01"}), ("float32",))
+        wrong = Failure("K-VAL-01", kind, "off", ratio=None)
+        decided = {"K-VAL-01": Verdict.VIOLATES}
+        record.take(CASE, CaseReport(decided, wrong, ratio=575.5))
+        assert record.tried().worst == worst
+
+
 def recorded(*reports: CaseReport) -> Record:
     record = Record(frozenset(), ("float32", "float16", "bfloat16"))
     for report in reports:

@@ -244,6 +244,8 @@ class Record:
         failure, ratio = report.failure, min(report.ratio, 1.0)
         if failure is not None:
             said = failure.ratio or 0.0
+            if failure.kind is Kind.VALUE:  # it has none where one value is allowed
+                said = max(said, report.ratio)
             ratio = said if said > 1.0 else math.inf
         self._count(case, int(decides), seconds, ratio)
         dtype = case.data.dtype
