@@ -144,6 +144,8 @@ def suspected(
 def mapped(evidence: Evidence, failure: Failure) -> Failure:
     """Return a failure with the errors of all of its output, if some of it misses.
 
+    And with the actual and expected values around the worst of them.
+
     Args:
         evidence: the evidence that shows it.
         failure: names the output; where it names none, the only one is meant.
@@ -155,7 +157,7 @@ def mapped(evidence: Evidence, failure: Failure) -> Failure:
     made = comparison(evidence, output) if output else None
     if made is None or not bool(made.missed.any()):
         return failure
-    return replace(failure, errors=error_map(output, made))
+    return replace(failure, errors=error_map(output, made, failure.index))
 
 
 def _place(evidence: Evidence, output: str) -> int | None:

@@ -248,12 +248,17 @@ def show(
         ),
     ] = False,
 ) -> int:
-    """Show everything about one finding, and what is proved of its kernel."""
+    """Show everything about one finding, and what is proved of its kernel.
+
+    What its output holds around the worst element, and how far the last run's results
+    of the kernel lay from the tolerance, is drawn in letters, without colour.
+    """
     from kfuzz.report import json_report
     from kfuzz.report.finding_view import finding_page, view
     from kfuzz.report.promises import proof_lines
-    from kfuzz.report.tables import Shown
-    from kfuzz.store.files import kept_proof
+    from kfuzz.report.tables import Shown, bar_lines
+    from kfuzz.report.text import Section, section_lines
+    from kfuzz.store.files import kept_proof, kept_runs
 
     project = open_project(corpus)
     stored = project.store().find(id)
@@ -270,13 +275,20 @@ def show(
     shown = Shown(found.target.node_id, found, str(stored.path))
     proof = kept_proof(project.corpus, found.target.node_id)
     proved = [] if proof is None else ["", "proof", *proof_lines(proof, premises=True)]
+    seen = [
+        run[found.target.node_id]
+        for _, run in kept_runs(project.corpus)
+        if found.target.node_id in run
+    ]
+    title = "error against tolerance, worst of each class in the last run"
+    bars = section_lines([Section(title, bar_lines(seen[-1]))]) if seen else []
     print_report(
         format,
         lambda: (
             json_report.finding_document(stored)
             | ({"proof": json_report.proof_document(proof)} if proof else {})
         ),
-        lambda: [*finding_page(view(shown, project.options)), *proved],
+        lambda: [*finding_page(view(shown, project.options)), *bars, *proved],
     )
     return ExitCode.OK
 
@@ -484,14 +496,16 @@ def report(
             fix="--corpus names another folder, --events what a run kept",
         )
     recorded = [event for name in events or [] for event in _kept(name)]
-    if corpus is not None or not events:
+    with_corpus = corpus is not None or not events
+    if with_corpus:
         recorded += _stored(project)
     if ids:
         recorded = _only(recorded, ids)
     named = [shown.finding.id for shown in _findings(recorded)]
     files = ReportFiles(
-        chosen, root=project.root, options=project.options, findings=named
-    )
+        chosen, root=project.root, options=project.options, findings=named,
+        corpus=project.corpus if with_corpus and not ids else None,
+    )  # fmt: skip
     exited = Exited()
     for event in recorded:
         if isinstance(event, Exited):

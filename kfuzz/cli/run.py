@@ -31,7 +31,7 @@ from kfuzz.core.errors import (
     message_of,
     trace_text,
 )
-from kfuzz.core.event import Event, Exited, KernelFinished
+from kfuzz.core.event import Event, Exited, KernelFinished, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
@@ -40,7 +40,7 @@ from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes import forking
 from kfuzz.execution.processes.child import OwnProcess, obey, work
-from kfuzz.store.files import keep_proof
+from kfuzz.store.files import keep_proof, keep_run
 from kfuzz.targets import load as imports
 from kfuzz.targets.load import resolve
 
@@ -102,10 +102,9 @@ def _search(
         typer.echo(f"kfuzz: importing {' '.join(config.targets)}", err=True)
     with ExitStack() as stack:
         stop = stack.enter_context(stopping())
-        document = Gathered() if as_json else None
-        folds: list[Callable[[Event], None]] = [outcome.feed]
-        folds += [document.feed] if document else []
-        if document is None or not quiet:
+        gathered = Gathered()
+        folds: list[Callable[[Event], None]] = [outcome.feed, gathered.feed]
+        if not (as_json and quiet):
             terminal = TerminalReport(
                 sys.stderr if as_json else out,
                 quiet=quiet,
@@ -120,12 +119,16 @@ def _search(
                 keep_proof(config.corpus, event.proof)
             for fold in folds:
                 fold(event)
+            if isinstance(event, RunFinished) and gathered.started:
+                seen = {name: k.errors for name, k in gathered.kernels.items()}
+                keep_run(config.corpus, gathered.started.when, seen)
 
         # A mistyped glob is an error before a report is begun, and replaces another.
         select_classes(config.contracts, config.exclude_contracts)
         files = ReportFiles(
-            settings["report"], root=config.root, options=project.options
-        )
+            settings["report"], root=config.root, options=project.options,
+            corpus=config.corpus,
+        )  # fmt: skip
         command = f"{repeat} --seed {config.seed}"
 
         def recorded() -> Iterator[Event]:
@@ -141,9 +144,9 @@ def _search(
                 consume(recorded(), feed, stop)
             except StorageError as error:  # raised last: all events came before
                 rejected = error
-            if document is not None:
+            if as_json:
                 json_report.write(
-                    json_report.run_document(document, project.options), out
+                    json_report.run_document(gathered, project.options), out
                 )
             if rejected is not None:
                 raise rejected

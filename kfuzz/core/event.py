@@ -294,6 +294,8 @@ class KernelFinished:
         tried: what its verdicts rest on; None where that is not known.
         searched: the same by classes of sizes, from the smallest on; the last one is
             above all that is searched. Empty where that is not known.
+        errors: the same by dtype and classes of sizes, of those with cases: how far the
+            results lay from the oracle's.
         largest: the largest size of each dimension that was judged, by the operator's
             name for it.
         uncompared: why no value was compared with the oracle's; "" if one was, if it
@@ -318,6 +320,7 @@ class KernelFinished:
     needs_gpu: bool = False
     tried: Tried | None = None
     searched: tuple[Tried, ...] = ()
+    errors: tuple[Tried, ...] = ()
     largest: dict[str, int] = field(default_factory=dict)
     uncompared: str = ""
     compared: Compared | None = None

@@ -1,7 +1,6 @@
 """Verdicts, kinds of failure and signatures: the closed vocabularies of a judgement."""
 
 import base64
-import binascii
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -143,6 +142,9 @@ def _fitted(
 MAX_CELLS: Final = 64
 """Cells along one side at most; a longer side has several elements in a cell."""
 
+NEAR: Final = 16
+"""Elements along one side, at most, that are kept around the worst one."""
+
 UNDECIDED: Final = 0
 EXACT: Final = 1
 WITHIN: Final = 128
@@ -154,8 +156,6 @@ GREATEST: Final = UNBOUNDED - 1
 """The code of the greatest ratio, 2^31, and of all beyond."""
 STEPS: Final = 4
 """Codes for a doubling of the ratio: neighbours differ by 19 %."""
-
-_ADMITTED: Final = bytes(range(WITHIN + 1))
 
 
 @dataclass(frozen=True)
@@ -174,13 +174,24 @@ class ErrorMap:
             nothing could be decided, 1 where the error is 0, 255 for a miss that has no
             ratio, else 128 + 4 log2(|error| / tolerance), above 128 for a miss and at
             most 128 for what is admitted.
+        worst: row and column of the worst element; () where the rest was not kept.
+        actual: the elements around it, at most `NEAR` by `NEAR` in C order, in nine
+            digits.
+        expected: the reference values there.
+        near: their codes, as those in `cells`.
     """
+
+    UNSAID: ClassVar = ("worst", "actual", "expected", "near")
 
     output: str
     shape: tuple[int, ...]
     rows: int
     columns: int
     cells: str
+    worst: tuple[int, ...] = ()
+    actual: tuple[float, ...] = ()
+    expected: tuple[float, ...] = ()
+    near: str = ""
 
     @property
     def matrix(self) -> tuple[int, int]:
@@ -198,32 +209,57 @@ class ErrorMap:
     @property
     def codes(self) -> bytes:
         """The codes, row by row."""
-        return base64.b64decode(self.cells)
+        return _codes(self.cells)
 
     @property
-    def missing(self) -> int:
-        """Cells in which an element misses."""
-        return len(self.codes.translate(None, _ADMITTED))
+    def near_codes(self) -> bytes:
+        """Those of the elements around the worst one."""
+        return _codes(self.near)
+
+    @property
+    def around(self) -> tuple[range, range]:
+        """Rows and columns of the elements that are kept around the worst one."""
+        if not self.worst:
+            return range(0), range(0)
+        (rows, columns), (row, column) = self.matrix, self.worst
+        return around(rows, row), around(columns, column)
 
     def problem(self) -> str | None:
         """Return why this map is impossible, or None."""
         if min(self.shape, default=1) < 1:
             return f"a map of an output of shape {self.shape}"
-        wanted = tuple(-(-n // block_of(n)) for n in self.matrix)
-        if (self.rows, self.columns) != wanted:
+        cells = tuple(-(-n // block_of(n)) for n in self.matrix)
+        if (self.rows, self.columns) != cells:
             return f"{self.rows} x {self.columns} cells for an output of {self.shape}"
         try:
-            codes = base64.b64decode(self.cells, validate=True)
-        except (binascii.Error, ValueError):
+            codes, near = _codes(self.cells), _codes(self.near)
+        except ValueError:
             return "cells are not base64"
         if len(codes) != self.rows * self.columns:
             return f"{len(codes)} codes for {self.rows} x {self.columns} cells"
+        fits = all(0 <= i < n for i, n in zip(self.worst, self.matrix, strict=False))
+        if len(self.worst) not in (0, 2) or not fits:
+            return f"a worst element {self.worst} of {self.matrix}"
+        kept = len(near), len(self.actual), len(self.expected)
+        wanted = math.prod(map(len, self.around))
+        if set(kept) != {wanted}:
+            return f"{kept} codes and numbers around the worst element, not {wanted}"
         return None
 
 
 def block_of(elements: int) -> int:
     """Return how many elements of a side lie in one cell."""
     return max(-(-elements // MAX_CELLS), 1)
+
+
+def around(elements: int, worst: int) -> range:
+    """Return which elements of a side are kept, the worst one in their middle."""
+    first = max(min(worst - NEAR // 2, elements - NEAR), 0)
+    return range(first, min(first + NEAR, elements))
+
+
+def _codes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def ratio_of(code: int) -> float:
@@ -282,9 +318,12 @@ class Tried:
         most: of a class, the most elements that the largest tensor of its cases has;
             None for the last one, which has no limit.
         lacks: why a class has no case; "" where it has one.
+        dtype: of the data of these cases; "" for all.
+        worst: greatest |error| / tolerance, failing cases included; infinity for a
+            failure that has none.
     """
 
-    UNSAID: ClassVar = ("seconds", "above", "most", "lacks")
+    UNSAID: ClassVar = ("seconds", "above", "most", "lacks", "dtype", "worst")
     # Fewer leave a share of failing cases of 3 % open (at 95 %, the rule of three).
     LEAST_CASES: ClassVar[int] = 100
     # A fault mostly lies in a few of the shapes and layouts that there are.
@@ -297,6 +336,8 @@ class Tried:
     above: int = 0
     most: int | None = None
     lacks: str = ""
+    dtype: str = ""
+    worst: float = 0.0
 
     @property
     def few_cases(self) -> bool:

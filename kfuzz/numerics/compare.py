@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from kfuzz.core.recipe import contiguous_strides
 from kfuzz.core.verdict import (
     EXACT,
     GREATEST,
@@ -346,8 +347,16 @@ def _error_and_tolerance(value: Tensor, a: Acceptance) -> tuple[Tensor, Tensor]:
 _LEAST: Final = EXACT + 1
 
 
-def error_map(output: str, made: Comparison) -> ErrorMap | None:
+def error_map(
+    output: str, made: Comparison, index: tuple[int, ...] | None = None
+) -> ErrorMap | None:
     """Return the map of one output of a single case.
+
+    Args:
+        output: its name.
+        made: its comparison.
+        index: of the worst element; where none that misses is there, the first with
+            the greatest code is the worst.
 
     Returns:
         None if the output has no element.
@@ -356,13 +365,33 @@ def error_map(output: str, made: Comparison) -> ErrorMap | None:
     if not math.prod(shape):
         return None
     columns = shape[-1] if shape else 1
-    down, across = block_of(math.prod(shape) // columns), block_of(columns)
-    codes = _codes(made).reshape(-1, columns)
+    codes = _codes(made)
+    at = int(codes.argmax())
+    # The index may be that of another call.
+    if index is not None and len(index) == len(shape):
+        steps = contiguous_strides(shape)
+        said = sum(i * step for i, step in zip(index, steps, strict=True))
+        if all(map(int.__lt__, index, shape)) and codes.flatten()[said] > WITHIN:
+            at = said
+    codes = codes.reshape(-1, columns)
+    down, across = block_of(codes.shape[0]), block_of(columns)
     rows, wide = -(-codes.shape[0] // down), -(-columns // across)
-    codes = pad(codes, (0, wide * across - columns, 0, rows * down - codes.shape[0]))
-    cells = codes.view(rows, down, wide, across).amax((1, 3)).to(torch.uint8)
-    text = base64.b64encode(cells.cpu().contiguous().numpy().tobytes()).decode()
-    return ErrorMap(output, shape, rows, wide, text)
+    blocks = pad(codes, (0, wide * across - columns, 0, rows * down - codes.shape[0]))
+    cells = blocks.view(rows, down, wide, across).amax((1, 3))
+    whole = ErrorMap(output, shape, rows, wide, _packed(cells), divmod(at, columns))
+    near, *values = (
+        t.reshape(-1, columns)[[[i] for i in whole.around[0]], [*whole.around[1]]]
+        for t in (codes, made.value, made.acceptance.reference)
+    )
+    actual, expected = (
+        tuple(float(f"{v:.9g}") for v in t.flatten().tolist()) for t in values
+    )
+    return replace(whole, actual=actual, expected=expected, near=_packed(near))
+
+
+def _packed(codes: Tensor) -> str:
+    raw = codes.to(torch.uint8).cpu().contiguous().numpy().tobytes()
+    return base64.b64encode(raw).decode()
 
 
 def _codes(made: Comparison) -> Tensor:

@@ -94,6 +94,7 @@ class ReportFiles:
         root: the project's folder, for the source lines of kernels.
         options: what the replay commands in them need to find the corpus.
         findings: ids of all that will be reported; None where that is not known yet.
+        corpus: where what earlier runs saw is kept; None to leave that out.
 
     Raises:
         UsageError: if two have one path, one cannot be written where it is to be, or
@@ -107,6 +108,7 @@ class ReportFiles:
         root: Path,
         options: str = "",
         findings: Sequence[str] | None = None,
+        corpus: Path | None = None,
     ) -> None:
         for report in wanted:
             if report.load().of_one:
@@ -119,7 +121,7 @@ class ReportFiles:
             if paths.count(path) > 1:
                 raise UsageError("two reports have this file", where=str(report))
         self._root, self._options = root, options
-        self._run = Gathered()
+        self._run = Gathered(corpus=corpus)
         self._problems: list[str] = []
         self._streams: list[tuple[ReportFile, TextIO, Callable[[Event], None]]] = []
         self._documents: list[tuple[ReportFile, Document]] = []

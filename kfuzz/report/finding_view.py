@@ -33,7 +33,13 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
-from kfuzz.report.tables import Shown
+from kfuzz.report.tables import (
+    Shown,
+    numbers,
+    panels,
+    place_in,
+    scale,
+)
 from kfuzz.report.text import (
     LABEL,
     Section,
@@ -46,6 +52,7 @@ from kfuzz.report.text import (
     plain,
     section_lines,
     shown_path,
+    table,
     tuple_text,
 )
 from kfuzz.store.files import read_source, read_toml
@@ -429,7 +436,66 @@ def finding_page(made: FindingView) -> list[str]:
     sections = [
         Section(p.label, p.lines) for p in made.parts if p.form is not Form.FACT
     ]
+    sections += [
+        Section(f"{errors.output} {name}", picture_lines(errors))
+        for name, errors in made.errors
+    ]
     return [made.head, *fact_lines([("id", made.id), *facts]), *section_lines(sections)]
+
+
+# Short forms of `ERROR_LETTERS`, which has all.
+_LEGEND: Final = (
+    "error: . , : ; within the tolerance, x up to 4 times it, X up to 64, # more,",
+    "  ! a miss without a number, ? not decided",
+)
+
+
+def picture_lines(errors: ErrorMap) -> list[str]:
+    """Return what an output holds around its worst element, in letters of one width.
+
+    Nothing of a finding without the values, of earlier versions.
+    """
+    drawn = panels(errors)
+    if not drawn:
+        return []
+    place, (rows, columns) = place_in(errors), errors.around
+    if made := numbers(errors):
+        return _numbers(made, place, rows, columns)
+    side, gap = max(len(str(rows[-1])), 3), " " * 3
+    width = max(len(columns), len("expected"))
+    lines = [" " * (side + 3) + gap.join(f"{name:<{width}}" for name in drawn)]
+    for i, texts in enumerate(zip(*drawn.values(), strict=True)):
+        mark = ">" if i == place[0] else " "
+        each = gap.join(f"{text:<{width}}" for text in texts)
+        lines.append(f"{rows[i]:>{side}} {mark} {each}")
+    lines.append(" " * (side + 3) + gap.join([f"{' ' * place[1] + '^':<{width}}"] * 3))
+    least, most = scale(errors)
+    return [
+        *map(str.rstrip, lines),
+        f"columns {columns[0]} to {columns[-1]}; worst: row {errors.worst[0]}, "
+        f"column {errors.worst[1]}",
+        f"0 to 9: {least:.4g} to {most:.4g}, < > beyond; N NaN, + - infinity",
+        *_LEGEND,
+    ]
+
+
+def _numbers(
+    made: dict[str, list[list[str]]],
+    place: tuple[int, int],
+    rows: range,
+    columns: range,
+) -> list[str]:
+    """Return a few elements in numbers, the worst one in brackets."""
+    lines = [("row", "", *(f"column {c}" for c in columns))]
+    for i, row in enumerate(rows):
+        for name, texts in made.items():
+            bracketed = [
+                f"[{text}]" if (i, j) == place else text
+                for j, text in enumerate(texts[i])
+            ]
+            label = "error / tolerance" if name == "error" else name
+            lines.append((str(row) if name == "actual" else "", label, *bracketed))
+    return table(lines, numbers=range(2, 2 + len(columns)))
 
 
 def gpu_hint(finding: Finding) -> str:
@@ -667,7 +733,9 @@ def _cause(found: str, explanation: Explanation | None, *, is_value: bool) -> li
 def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:
     minimal, first = finding.failure.errors, finding.first_errors
     named = [("of the minimal input", minimal), ("as first found", first)]
-    chosen = named[:1] if minimal == first else named
+    # NaN among the values would tell equal maps apart.
+    same = encode(minimal) == encode(first)
+    chosen = named[:1] if same else named
     return tuple((name, errors) for name, errors in chosen if errors is not None)
 
 

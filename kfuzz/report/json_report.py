@@ -207,7 +207,10 @@ def _kernel(event: KernelFinished, options: str) -> Document:
             "evidence": event.tried.evidence,
         }
     if event.searched:
-        every = [{**encode(t), "seconds": _rounded(t.seconds)} for t in event.searched]
+        every = [
+            encode(t) | {"seconds": _rounded(t.seconds), "worst": _finite(t.worst)}
+            for t in event.searched
+        ]
         tried |= {"searched": every, "largest": event.largest}
     return {
         "kernel": event.kernel,

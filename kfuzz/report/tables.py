@@ -1,9 +1,11 @@
 """The end of a run as text: a table of kernels, then each one's contracts."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from kfuzz.core.event import (
     ContractTally,
@@ -19,10 +21,25 @@ from kfuzz.core.event import (
     RunFinished,
     RunStarted,
 )
-from kfuzz.core.finding import Finding, Severity
-from kfuzz.core.verdict import ATTRIBUTED, FAILING, Graded, State, Tried, Verdict
+from kfuzz.core.finding import Change, Finding, Severity
+from kfuzz.core.verdict import (
+    ATTRIBUTED,
+    EXACT,
+    FAILING,
+    GREATEST,
+    UNBOUNDED,
+    UNDECIDED,
+    ErrorMap,
+    Graded,
+    State,
+    Tried,
+    Verdict,
+    ratio_of,
+)
 from kfuzz.report.promises import proof_summary, titled
 from kfuzz.report.text import counted, one_line, table
+from kfuzz.store.corpus import Corpus, Stored
+from kfuzz.store.files import kept_runs
 
 # The verdicts that are printed by themselves, in order, each with its word.
 _NAMED: Final = {
@@ -191,6 +208,200 @@ def searched_table(kernel: KernelFinished) -> list[str]:
     return [*table(rows, numbers=range(1, 4)), *largest(kernel)]
 
 
+# Error against tolerance, on a scale of powers of ten, and how it was in earlier runs.
+
+LEAST_POWER: Final = -4
+"""Smaller errors are drawn as if they were of this power of ten."""
+GREATEST_POWER: Final = 6
+"""And greater ones, up to infinity, of this one."""
+
+
+def ratio_text(ratio: float) -> str:
+    """Return an |error| / tolerance in two digits."""
+    if not math.isfinite(ratio):
+        return "no number"
+    return f"{ratio:.2g}" if ratio < 100 or ratio >= 1e4 else f"{ratio:.0f}"
+
+
+def power_of(ratio: float) -> float:
+    """Return the power of ten that an |error| / tolerance is drawn at."""
+    power = math.log10(ratio) if ratio > 0 else LEAST_POWER
+    return min(max(power, LEAST_POWER), GREATEST_POWER)
+
+
+def bar_lines(errors: Sequence[Tried]) -> list[str]:
+    """Return a line for each dtype and class of sizes, with a bar to the worst error.
+
+    A bar that crosses the upright line is of a case that fails.
+    """
+    rows = [("dtype", "elements", "cases", "worst", f"{'tolerance |':>{_TO_ONE + 1}}")]
+    for t in errors:
+        length = round((power_of(t.worst) - LEAST_POWER) * _PER_POWER)
+        below, beyond = min(length, _TO_ONE), length - _TO_ONE
+        bar = "#" * below + " " * (_TO_ONE - below) + "|"
+        if t.worst > 1:
+            bar += "#" * max(beyond, 1)
+        worst = ratio_text(t.worst)
+        rows.append((t.dtype, size_of(t), f"{t.cases:,}", worst, bar))
+    return table(rows, numbers=(2, 3)) if errors else []
+
+
+# Letters of a bar for a power of ten, and up to the tolerance.
+_PER_POWER: Final = 2
+_TO_ONE: Final = -LEAST_POWER * _PER_POWER
+
+
+class Night(NamedTuple):
+    """What one run of a corpus came to for a kernel."""
+
+    when: str
+    errors: tuple[Tried, ...]
+    open: int
+    mended: int
+
+    @property
+    def cases(self) -> int:
+        """Cases that decided a contract."""
+        return sum(t.cases for t in self.errors)
+
+    @property
+    def worst(self) -> float:
+        """The greatest |error| / tolerance that was seen."""
+        return max((t.worst for t in self.errors), default=0.0)
+
+
+def nights(corpus: Path) -> dict[str, list[Night]]:
+    """Return the last runs of each kernel, by node id, the latest last."""
+    if not (runs := kept_runs(corpus)):
+        return {}
+    lives: dict[str, list[tuple[Change, ...]]] = {}
+    for entry in Corpus(corpus).entries():
+        if isinstance(entry, Stored):
+            node = entry.finding.target.node_id
+            lives.setdefault(node, []).append(entry.finding.history)
+    made: dict[str, list[Night]] = {}
+    # A run's findings are there before the next one begins.
+    ends = [when for when, _ in runs[1:]] + ["~"]
+    for (when, seen), end in zip(runs, ends, strict=True):
+        for node, errors in seen.items():
+            states = [
+                [c.state for c in life if c.when < end] for life in lives.get(node, ())
+            ]
+            fixed = [s[-1] is State.FIXED for s in states if s]
+            night = Night(when, errors, fixed.count(False), fixed.count(True))
+            made.setdefault(node, []).append(night)
+    return made
+
+
+# What an output holds around its worst element, one letter for each.
+
+# The greatest |error| / tolerance of each level that has one, and its letter.
+_LEVELS: Final = (
+    (1 / 16, ","), (1 / 4, ":"), (1, ";"), (4, "x"), (64, "X"), (math.inf, "#")
+)  # fmt: skip
+_WITHOUT_RATIO: Final = {UNDECIDED: "?", EXACT: ".", UNBOUNDED: "!"}
+
+MISSES: Final = "xX#!"
+"""Letters of errors that are none within the tolerance."""
+
+ERROR_LETTERS: Final = {
+    "?": "not decided",
+    ".": "exact",
+    ",": "up to 1/16 of the tolerance",
+    ":": "up to 1/4",
+    ";": "up to 1: within the tolerance",
+    "x": "misses by up to 4 times the tolerance",
+    "X": "misses by up to 64 times",
+    "#": "misses by more",
+    "!": "misses, without a number",
+}
+"""What each letter of an error means."""
+
+
+def error_letters(codes: bytes, columns: int) -> list[str]:
+    """Return the errors of the rows of a matrix, a letter for each code."""
+    text = "".join(map(_error_letter, codes))
+    return [text[i : i + columns] for i in range(0, len(text), columns)]
+
+
+def _error_letter(code: int) -> str:
+    if code in _WITHOUT_RATIO:
+        return _WITHOUT_RATIO[code]
+    ratio = ratio_of(code)
+    return next(letter for most, letter in _LEVELS if ratio <= most)
+
+
+def panels(errors: ErrorMap) -> dict[str, list[str]]:
+    """Return what is kept around the worst element: actual, expected and error.
+
+    Numbers are letters from 0, the least expected one, to 9, the greatest, "<" and ">"
+    beyond them; N is NaN, + and - are infinities. {} where nothing is kept.
+    """
+    width = len(errors.around[1])
+    if not width:
+        return {}
+    least, most = scale(errors)
+    step = (most - least) / 10 or 1.0
+
+    def letter(value: float) -> str:
+        if not math.isfinite(value):
+            return "N" if math.isnan(value) else "+" if value > 0 else "-"
+        if not least <= value <= most:
+            return "<" if value < least else ">"
+        return str(min(int((value - least) / step), 9))
+
+    made = {}
+    for name, values in (("actual", errors.actual), ("expected", errors.expected)):
+        text = "".join(map(letter, values))
+        made[name] = [text[i : i + width] for i in range(0, len(text), width)]
+    return made | {"error": error_letters(errors.near_codes, width)}
+
+
+# Elements along a side of which people read the numbers.
+_NUMBERED: Final = (8, 4)
+
+
+def numbers(errors: ErrorMap) -> dict[str, list[list[str]]]:
+    """Return the same in numbers; {} where these are too many to read."""
+    sides = errors.around
+    if not all(0 < len(s) <= n for s, n in zip(sides, _NUMBERED, strict=True)):
+        return {}
+    texts = {
+        "actual": [f"{v:.6g}" for v in errors.actual],
+        "expected": [f"{v:.6g}" for v in errors.expected],
+        "error": [code_text(code) for code in errors.near_codes],
+    }
+    wide = len(sides[1])
+    return {
+        name: [every[i : i + wide] for i in range(0, len(every), wide)]
+        for name, every in texts.items()
+    }
+
+
+def code_text(code: int) -> str:
+    """Return an error in units of the tolerance, as roughly as the code has it."""
+    if code in _WITHOUT_RATIO:
+        return {UNDECIDED: "undecided", EXACT: "0", UNBOUNDED: "no number"}[code]
+    return ("≥ " if code == GREATEST else "") + f"{ratio_of(code):.1g}"
+
+
+def scale(errors: ErrorMap) -> tuple[float, float]:
+    """Return the least and greatest number that is drawn as such: of the expected ones.
+
+    Where these are all the same, of the actual ones as well.
+    """
+    finite = list(filter(math.isfinite, errors.expected))
+    if len(set(finite)) < 2:
+        finite += filter(math.isfinite, errors.actual)
+    return min(finite, default=0.0), max(finite, default=0.0)
+
+
+def place_in(errors: ErrorMap) -> tuple[int, int]:
+    """Return the row and column of the worst element among those that are kept."""
+    rows, columns = errors.around
+    return rows.index(errors.worst[0]), columns.index(errors.worst[1])
+
+
 def remarks(kernel: KernelFinished) -> list[str]:
     """Return what is proved of a kernel, its refusals and notes, one line each."""
     proved = [] if kernel.proof is None else [f"proof: {proof_summary(kernel.proof)}"]
@@ -295,6 +506,7 @@ class Gathered:
         replayed: what came of the findings that were stored before.
         notices: what a person should know.
         kernels: the result for each kernel that came to its end, by node id.
+        corpus: where earlier runs and findings are kept; None to leave them out.
     """
 
     started: RunStarted | None = None
@@ -304,6 +516,7 @@ class Gathered:
     replayed: list[FindingReplayed] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     kernels: dict[str, KernelFinished] = field(default_factory=dict)
+    corpus: Path | None = None
     _shown: dict[tuple[str, str], Shown] = field(default_factory=dict)
     _pending: dict[str, Shown] = field(default_factory=dict)
     _outside: dict[str, str] = field(default_factory=dict)

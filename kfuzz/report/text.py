@@ -411,20 +411,26 @@ _PAGES: Final = Path(__file__).parent / "kinds" / "html"
 """Has the style of all pages, and their head."""
 
 
-def page(template: Path, content: Mapping[str, Any], script: str = "") -> str:
+def page(
+    template: Path,
+    content: Mapping[str, Any],
+    script: str = "",
+    filters: Mapping[str, Any] | None = None,
+) -> str:
     """Return a self-contained page, which loads nothing.
 
     Args:
         template: its file; includes "head.html".
         content: what it names, but style, script and policy.
         script: that it may run; none by default.
+        filters: functions that it calls by name.
     """
     style = (_PAGES / "style.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; img-src data:; style-src {_source_of(style)}"
     if script:
         policy += f"; script-src {_source_of(script)}"
     more = {"style": style, "script": script, "policy": policy}
-    return rendered(template, {**content, **more}, html=True)
+    return rendered(template, {**content, **more}, html=True, filters=filters)
 
 
 def rendered(

@@ -19,6 +19,7 @@ from kfuzz.core.codec import decode, encode
 from kfuzz.core.errors import DecodeError, StorageError
 from kfuzz.core.event import KernelProof
 from kfuzz.core.finding import short_hash
+from kfuzz.core.verdict import Tried
 
 T = TypeVar("T")
 
@@ -282,13 +283,75 @@ def read_source(path: Path, most: int = MOST_SOURCE) -> str:
         raise DecodeError(f"not UTF-8: {error}", where=str(path)) from None
 
 
-# The last proof of each kernel, kept beside the findings of a corpus.
+# The last proof of each kernel, and what the last runs saw, beside the findings.
 
 # Folders whose names begin with a dot hold no findings.
 _FOLDER: Final = ".proofs"
+_RUNS: Final = ".runs"
 _FORMAT: Final = 1
-# A property takes some hundred bytes.
+# A property takes some hundred bytes, and a kernel in a run a thousand.
 _MOST_BYTES: Final = 1 << 20
+_MOST_RUN_BYTES: Final = 1 << 24
+
+MAX_RUNS: Final = 30
+"""Runs kept: a month of nights."""
+
+
+Errors = dict[str, tuple[Tried, ...]]
+"""What a run saw of each kernel, by node id: `KernelFinished.errors`."""
+
+
+def keep_run(corpus: Path, when: str, errors: Errors) -> None:
+    """Keep what a run saw, in a file of its own, beside that of `MAX_RUNS` runs.
+
+    Nothing where the folder cannot be written to: no verdict rests on it.
+
+    Args:
+        corpus: the corpus.
+        when: the run began, UTC.
+        errors: what it saw.
+    """
+    every = {
+        node: [{k: v for k, v in encode(t).items() if v} for t in seen]
+        for node, seen in errors.items()
+        if seen
+    }
+    if not every:
+        return
+    with suppress(OSError):
+        folder = corpus / _RUNS
+        folder.mkdir(parents=True, exist_ok=True)
+        # Names in the order of time, of runs of one second too.
+        name = f"{when.replace(':', '')}-{time.time_ns()}.json"
+        text = json.dumps({"format": _FORMAT, "when": when, "kernels": every}) + "\n"
+        replace_file(folder / name, text.encode(), prefix=".new-", sync=False)
+        for old in sorted(folder.glob("*.json"))[:-MAX_RUNS]:
+            old.unlink(missing_ok=True)
+
+
+def kept_runs(corpus: Path) -> list[tuple[str, Errors]]:
+    """Return when the last runs began and what they saw, the latest last.
+
+    What cannot be read is left out.
+    """
+    made = []
+    for path in sorted((corpus / _RUNS).glob("*.json"))[-MAX_RUNS:]:
+        with suppress(DecodeError):
+            text, where = read_plain(path, _MOST_RUN_BYTES, follow=False), str(path)
+            said = document(loads(text, where=where), _FORMAT, where=where)
+            when = decode(str, said.get("when"), f"{where}: when")
+            made.append((when, decode(Errors, said.get("kernels"), where)))
+    return made
+
+
+def share_runs(corpus: Path, other: Path) -> None:
+    """Keep what the last runs of another corpus saw, too."""
+    with suppress(OSError, DecodeError):
+        for path in (other / _RUNS).glob("*.json"):
+            place = corpus / _RUNS / path.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            content = read_plain(path, _MOST_RUN_BYTES, follow=False)
+            replace_file(place, content, prefix=".new-", sync=False)
 
 
 def keep_proof(corpus: Path, proof: KernelProof) -> None:

@@ -11,6 +11,7 @@ from kfuzz.core.errors import HarnessError, UsageError
 from kfuzz.core.finding import Finding, Mark
 from kfuzz.core.verdict import Feature, State
 from kfuzz.store.corpus import Corpus, Problem, Stored
+from kfuzz.store.files import share_runs
 from kfuzz.store.life import MARKS, covering, joined, marked, under
 
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -99,7 +100,7 @@ def mark(
 
 
 def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
-    """Take in the findings of another corpus, which stays as it is.
+    """Take in the findings and runs of another corpus, which stays as it is.
 
     Of one bucket the smaller minimum is kept, and both histories, which decide the
     state (see `kfuzz.store.life.joined`).
@@ -119,6 +120,7 @@ def merge(corpus: Corpus, other: Corpus) -> Iterator[Deed]:
         yield _taken(corpus, entry)
     for kernel in kernels:
         yield from _cover(corpus, kernel)
+    share_runs(corpus.root, other.root)
 
 
 def prune(corpus: Corpus, *, older_than: float, apply: bool) -> list[Deed]:

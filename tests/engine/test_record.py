@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 from kfuzz.core.budget import Burst, Screened
@@ -38,9 +39,9 @@ def test_a_case_counts_by_the_elements_of_its_largest_tensor() -> None:
     record.take(CASE, decided, 0.5)
     record.take(wide, decided, 2.0)
     record.take(wide.with_tensor("z", CASE.tensors["x"]), CaseReport({}), 4.0)
-    assert record.tried(0, 256) == Tried(2, 1, 0, 1.0)
-    assert record.tried(256, 4096) == Tried(1, 1, 1, 6.0)
-    assert record.tried(4096) == Tried()
+    assert record.tried(0, 256) == Tried(2, 1, 0, 1.0, most=256)
+    assert record.tried(256, 4096) == Tried(1, 1, 1, 6.0, 256, 4096)
+    assert record.tried(4096) == Tried(above=4096)
     assert record.largest == {"N": 2, "M": 300}
 
 
@@ -48,7 +49,32 @@ def test_the_items_of_a_batch_count_as_cases_of_one_structure() -> None:
     record = Record(frozenset({"K-VAL-01"}), ("float32",))
     passed = Screened(passed=8, conforms={"K-VAL-01": 8})
     record.take_batch(Burst(CASE, 8), passed, 1.5)
-    assert record.tried(0, 256) == Tried(8, 1, 1, 1.5)
+    assert record.tried(0, 256) == Tried(8, 1, 1, 1.5, most=256)
+
+
+def test_the_worst_error_of_each_dtype_counts_failing_cases() -> None:
+    record = Record(frozenset({"K-VAL-01"}), ("float32",))
+    half = CASE.with_tensor("x", replace(CASE.tensors["x"], dtype="float16"))
+    decided = {"K-VAL-01": Verdict.VIOLATES}
+    wrong = Failure("K-VAL-01", Kind.VALUE, "off", ratio=40.0)
+    record.take(CASE, CaseReport({"K-VAL-01": Verdict.CONFORMS}, ratio=1.5))
+    record.take(half, CaseReport(decided, wrong, ratio=40.0))
+    assert record.dtypes_drawn == ["float16", "float32"]
+    assert [record.tried(dtype=d).worst for d in record.dtypes_drawn] == [40.0, 1.0]
+    record.take(half, CaseReport(decided, Failure("K-LIV-01", Kind.HANG, "hangs")))
+    assert record.tried().worst == math.inf
+    assert record.worst == 1.0
+
+
+def test_where_one_value_alone_is_allowed_a_miss_has_its_number_from_the_report() -> (
+    None
+):
+    for kind, worst in ((Kind.VALUE, 575.5), (Kind.NAN_MISSING, math.inf)):
+        record = Record(frozenset({"K-VAL-01"}), ("float32",))
+        wrong = Failure("K-VAL-01", kind, "off", ratio=None)
+        decided = {"K-VAL-01": Verdict.VIOLATES}
+        record.take(CASE, CaseReport(decided, wrong, ratio=575.5))
+        assert record.tried().worst == worst
 
 
 def recorded(*reports: CaseReport) -> Record:

@@ -2,9 +2,12 @@
 
 import math
 
+import pytest
 import torch
 
 from kfuzz.core.budget import Depth
+from kfuzz.core.codec import decode, encode
+from kfuzz.core.errors import DecodeError
 from kfuzz.core.verdict import ratio_of
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.numerics.compare import Comparison, Outcome, error_map
@@ -54,3 +57,39 @@ def test_a_case_that_misses_is_judged_with_a_map_and_one_asked_in_short_without(
     short = evaluator.judge(case, Depth.BASE).failure
     assert short is not None
     assert short.errors is None
+
+
+def test_values_around_the_worst_element_are_kept_with_nan_and_at_the_edges() -> None:
+    ratio = torch.zeros(3, 40, 50, dtype=torch.float64)
+    outcomes = torch.full(ratio.shape, int(Outcome.OK))
+    ratio[0, 0, 0], ratio[2, 39, 48] = 9.0, math.nan
+    outcomes[0, 0, 0], outcomes[2, 39, 48] = Outcome.VALUE, Outcome.NAN_UNEXPECTED
+    made = error_map("y", comparison(ratio, outcomes), (0, 0, 0))
+    assert made is not None
+    assert (made.worst, made.around) == ((0, 0), (range(16), range(16)))
+    assert (made.actual[0], made.expected[0], made.near_codes[0]) == (9.0, 0.0, 141)
+    # What does not miss, or is not there, is not the worst element.
+    for index in (None, (1, 1, 1), (0, 40, 0), (0,)):
+        made = error_map("y", comparison(ratio, outcomes), index)
+        assert made is not None
+        assert (made.worst, made.around) == (
+            (119, 48),
+            (range(104, 120), range(34, 50)),
+        )
+        assert math.isnan(made.actual[-2])
+        assert made.near_codes[-2] == 255
+        assert decode(type(made), encode(made)).near == made.near
+
+
+def test_a_map_without_values_is_read_and_one_that_lies_is_not() -> None:
+    made = error_map("y", comparison(*[torch.ones(2, 3)] * 2))
+    assert made is not None
+    whole = encode(made)
+    old = {k: whole[k] for k in ("output", "shape", "rows", "columns", "cells")}
+    assert decode(type(made), old).around == (range(0), range(0))
+    for field, value in (
+        ("worst", [2, 0]), ("worst", [0]), ("worst", [-1, 0]), ("actual", [0.0]),
+        ("expected", []), ("near", "AAAA"), ("near", "?"),
+    ):  # fmt: skip
+        with pytest.raises(DecodeError):
+            decode(type(made), whole | {field: value})

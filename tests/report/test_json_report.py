@@ -109,6 +109,7 @@ def test_what_was_searched_is_listed_by_classes_of_sizes() -> None:
     first, second, third, last = kernel["searched"]
     assert first == {
         "cases": 211, "structures": 40, "once": 30, "seconds": 2.04, "most": 256,
+        "worst": 0.0,
     }  # fmt: skip
     assert (second["above"], second["most"]) == (256, 4096)
     assert third["lacks"] == "no time was left"

@@ -205,9 +205,10 @@ class Record:
     _lacks_gpu: bool = False
     _memory: int = 0
     _on_elements: bool = False
-    # By the elements of the largest tensor and the structure: how often it was drawn
-    # and decided a contract, the cases that did, and seconds.
-    _structures: dict[tuple[int, int], tuple[int, int, float]] = field(
+    # By the elements of the largest tensor, the dtype and the structure: how often it
+    # was drawn and decided a contract, the cases that did, seconds, and the greatest
+    # |error| / tolerance.
+    _structures: dict[tuple[int, str, int], tuple[int, int, float, float]] = field(
         default_factory=dict
     )
     # Cases without a compared value by what became of them, each with an example.
@@ -240,7 +241,13 @@ class Record:
         decides = report.refusal is None and not _DECISIVE.isdisjoint(
             report.verdicts.values()
         )
-        self._count(case, int(decides), seconds)
+        failure, ratio = report.failure, min(report.ratio, 1.0)
+        if failure is not None:
+            said = failure.ratio or 0.0
+            if failure.kind is Kind.VALUE:  # it has none where one value is allowed
+                said = max(said, report.ratio)
+            ratio = said if said > 1.0 else math.inf
+        self._count(case, int(decides), seconds, ratio)
         dtype = case.data.dtype
         for kind, rejected in report.baselines.items():
             tried, times = self.baselines.get(kind, (0, 0))
@@ -271,17 +278,18 @@ class Record:
                 verdict, self._undecided
             )
             counts[name] += 1
-        if report.failure is None:
-            self.worst = max(self.worst, min(report.ratio, 1.0))
+        if failure is None:
+            self.worst = max(self.worst, ratio)
         else:
-            self._failing[report.failure.signature("").symptom] += 1
+            self._failing[failure.signature("").symptom] += 1
 
-    def _count(self, case: Case, decided: int, seconds: float) -> None:
+    def _count(self, case: Case, decided: int, seconds: float, ratio: float) -> None:
         """Count a case, or the items of a batch, of which so many decided."""
-        key = case.largest, hash(case.structure)
-        drawn, cases, spent = self._structures.get(key, (0, 0, 0.0))
-        made = drawn + bool(decided), cases + decided, spent + seconds
-        self._structures[key] = made
+        key = case.largest, case.data.dtype, hash(case.structure)
+        drawn, cases, spent, worst = self._structures.get(key, (0, 0, 0.0, 0.0))
+        self._structures[key] = (
+            drawn + bool(decided), cases + decided, spent + seconds, max(worst, ratio),
+        )  # fmt: skip
         for name, n in case.dims.items() if decided else ():
             self.largest[name] = max(n, self.largest.get(name, 0))
 
@@ -350,10 +358,11 @@ class Record:
         self._judged.add(case.data.dtype)
         self._on_elements |= made.passed > 0 and _has_elements(case)
         decided = max(made.conforms.values(), default=0)
-        self._count(case, decided, seconds)
+        ratio = min(made.ratio, 1.0)
+        self._count(case, decided, seconds, ratio)
         self._kept.update(made.conforms)
         self._undecided.update(made.undecided)
-        self.worst = max(self.worst, min(made.ratio, 1.0))
+        self.worst = max(self.worst, ratio)
         self._take_compared(made.compared)
 
     def _take_compared(self, compared: Mapping[str, bool]) -> None:
@@ -361,18 +370,35 @@ class Record:
             name = output_of(item)  # of a list any item stands for it
             self._compared[name] = judged or self._compared.get(name, False)
 
-    def tried(self, above: int = 0, most: float = math.inf) -> Tried:
+    @property
+    def dtypes_drawn(self) -> list[str]:
+        """The dtypes of the cases."""
+        return sorted({dtype for _, dtype, _ in self._structures})
+
+    def tried(self, above: int = 0, most: int | None = None, dtype: str = "") -> Tried:
         """Return what the kernel's verdicts rest on, of cases of some sizes.
 
         Args:
             above: their largest tensors have more elements.
-            most: and at most these.
+            most: and at most these; None for any number.
+            dtype: of their data; "" for any.
         """
-        every = self._structures.items()
-        counts = [k for (size, _), k in every if above < max(size, 1) <= most]
-        times = [drawn for drawn, _, _ in counts if drawn]
-        cases, seconds = (sum(c[i] for c in counts) for i in (1, 2))
-        return Tried(int(cases), len(times), times.count(1), seconds)
+        counts = [
+            count
+            for (size, of, _), count in self._structures.items()
+            if above < max(size, 1) <= (most or math.inf) and dtype in ("", of)
+        ]
+        times = [drawn for drawn, *_ in counts if drawn]
+        return Tried(
+            cases=sum(cases for _, cases, _, _ in counts),
+            structures=len(times),
+            once=times.count(1),
+            seconds=sum(seconds for _, _, seconds, _ in counts),
+            above=above,
+            most=most,
+            dtype=dtype,
+            worst=max((worst for *_, worst in counts), default=0.0),
+        )
 
     def note(self, text: str, times: int = 1) -> None:
         """Count something suspicious that violates nothing."""

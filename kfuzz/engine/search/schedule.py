@@ -201,6 +201,7 @@ def finished_of(
         proof: what is proved of it.
     """
     record, findings = kernel.record, list(kernel.findings.values())
+    searched = _searched(kernel, scale)
     # Of its own, where one after the other searches it, or as many at once.
     seconds = sum(w.seconds for w in kernel.workers) / len(kernel.workers)
     return KernelFinished(
@@ -219,7 +220,13 @@ def finished_of(
         fenced=any(w.runner.children.fenced for w in kernel.workers),
         needs_gpu=record.needs_gpu,
         tried=record.tried(),
-        searched=_searched(kernel, scale),
+        searched=searched,
+        errors=tuple(
+            replace(made, structures=0, once=0, seconds=0.0)
+            for size in searched
+            for dtype in record.dtypes_drawn
+            if (made := record.tried(size.above, size.most, dtype)).cases
+        ),
         largest=dict(record.largest),
         uncompared=record.uncompared(findings, ending),
         compared=record.compared(),
@@ -248,7 +255,7 @@ def _searched(kernel: KernelSearch, scale: Scale) -> tuple[Tried, ...]:
     place = runs_on(kernel.loaded.kernel, kernel.runner.place.backend).place
     made, above = [], 0
     for most in (*(bound for bound in BOUNDS if bound < top), top, None):
-        tried = kernel.record.tried(above, math.inf if most is None else most)
+        tried = kernel.record.tried(above, most)
         if tried.cases:
             lacks = ""
         elif tried.seconds:
@@ -259,7 +266,7 @@ def _searched(kernel: KernelSearch, scale: Scale) -> tuple[Tried, ...]:
             lacks = "none was drawn"
         else:
             lacks = "no time was left" if most in rounds else "none is declared"
-        made.append(replace(tried, above=above, most=most, lacks=lacks))
+        made.append(replace(tried, lacks=lacks))
         above = most or above
     return tuple(made)
 

@@ -5,6 +5,7 @@ accepts no others. All texts pass through the template's escaping. Without its s
 the page shows the same; copying, filtering and opening all at once need it.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,38 +13,26 @@ from typing import Any, Final, NamedTuple
 
 from kfuzz import __version__
 from kfuzz.core.event import ContractTally, KernelFinished
-from kfuzz.core.verdict import (
-    EXACT,
-    GREATEST,
-    UNBOUNDED,
-    UNDECIDED,
-    ErrorMap,
-    Verdict,
-    ratio_of,
-)
+from kfuzz.core.verdict import ErrorMap, Tried, Verdict
+from kfuzz.report import tables
 from kfuzz.report.finding_view import FindingView, view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.kinds import ReportKind
 from kfuzz.report.promises import promised, title, titled
-from kfuzz.report.tables import (
-    Gathered,
-    Shown,
-    barely,
-    headline,
-    is_known_only,
-    largest,
-    matrix,
-    nothing_compared,
-    remarks,
-    size_of,
-)
+from kfuzz.report.tables import Gathered, Night, Shown
 from kfuzz.report.text import one_line, page
 
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
-MAX_MAPS: Final = 50
-"""Maps shown at most; the findings themselves are not shortened."""
+MAX_PICTURES: Final = 100_000
+"""Bytes of pictures at most; the findings themselves are not shortened."""
+
+MAX_SIGNS: Final = 64
+"""Elements that are NaN or infinite and have a letter at most; all are striped."""
+
+OPENED: Final = 3
+"""Findings that are open as the page is opened, the first that fail."""
 
 _FOLDER: Final = Path(__file__).parent
 
@@ -51,7 +40,12 @@ _FOLDER: Final = Path(__file__).parent
 def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
     """Return the page."""
     script = (_FOLDER / "script.js").read_text(encoding="utf-8")
-    return page(_FOLDER / "page.html", _content(run, root, options), script)
+    filters: dict[str, Any] = {
+        "height": lambda ratio: tables.power_of(ratio) - tables.LEAST_POWER,
+        "line": one_line,
+    }
+    content = _content(run, root, options)
+    return page(_FOLDER / "page.html", content, script, filters)
 
 
 def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
@@ -68,16 +62,21 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         first.setdefault((s.kernel, s.finding.signature.contract), anchor)
     of = [places.get((s.finding.signature.contract, s.finding.operator)) for s in shown]
     views = [view(s, options, root=root) for s in shown]
-    maps = _maps(views)
+    past = tables.nights(run.corpus) if run.corpus else {}
+    nodes = run.nodes() if run.started else list(dict.fromkeys([*run.nodes(), *past]))
+    kernels = [kernel_view(n, run.kernels.get(n), past.get(n, [])) for n in nodes]
     return {
-        "headline": headline(run),
+        "headline": tables.headline(run),
         "ending": one_line(run.ending),
-        "facts": _facts(run),
-        "repeat": one_line(run.exited.command) if run.exited else "",
+        "run": run,
         "grades": grades(run, first),
         "signs": SIGNS,
-        "levels": LEVELS,
-        "findings": list(zip(anchors, of, views, maps, strict=True)),
+        "classes": CLASSES,
+        "tables": tables,
+        "max_signs": MAX_SIGNS,
+        "key": _KEY,
+        "findings": list(zip(anchors, of, views, _pictures(views), strict=True)),
+        "opened": sum(s.fails for s in shown[:OPENED]),
         "kernels_named": list(dict.fromkeys(v.kernel for v in views)),
         "left_out": len(every) - len(shown),
         "contracts": [
@@ -85,28 +84,14 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
             for key in contracts
             if key in places
         ],
-        "kernels": [kernel_view(kernel) for kernel in run.kernels.values()],
+        "kernels": sorted(filter(None, kernels), key=lambda k: -k["worst"].worst),
         "replayed": [
             " ".join(line.strip() for line in replay_lines(r, options=options))
             for r in run.replayed
         ],
         "replay_total": replay_total(run.replayed),
-        "notices": [
-            (one_line(notice.kernel), one_line(notice.message))
-            for notice in run.notices
-        ],
         "version": __version__,
     }
-
-
-def _maps(views: list[FindingView]) -> list[tuple[list[tuple[str, Any]], bool]]:
-    """Return each finding's maps, and whether one is left out: the page has many."""
-    made, left = [], MAX_MAPS
-    for shown in views:
-        maps = [(name, _map(errors)) for name, errors in shown.errors[:left]]
-        left -= len(maps)
-        made.append((maps, len(maps) < len(shown.errors)))
-    return made
 
 
 def _anchors(shown: list[Shown]) -> list[str]:
@@ -118,23 +103,6 @@ def _anchors(shown: list[Shown]) -> list[str]:
         number = seen[s.finding.id]
         made.append(s.finding.id if number == 1 else f"{s.finding.id}-{number}")
     return made
-
-
-def _facts(run: Gathered) -> list[tuple[str, str]]:
-    facts = [("kernels", str(len(run.nodes())))]
-    if run.started or run.finished:
-        start = run.spent["startup_s"]
-        facts += [
-            ("cases", f"{run.cases:,}"),
-            ("time", f"{run.elapsed_s:.1f} s, {start:.1f} s of it to start"),
-            ("device", one_line(run.device)),
-            ("seed", str(run.seed)),
-        ]
-    if run.started and run.started.when:
-        facts.append(("began", one_line(run.started.when)))
-    if run.exited and run.exited.code is not None:
-        facts.append(("exit code", str(int(run.exited.code))))
-    return facts
 
 
 # The table of kernels and contracts, and what is known of each kernel.
@@ -176,11 +144,11 @@ def grades(run: Gathered, anchors: Mapping[tuple[str, str], str]) -> dict[str, A
                 contract,
                 shown,
                 anchors.get((node, contract), ""),
-                barely(kernel.tried if kernel else None),
+                tables.barely(kernel.tried if kernel else None),
             )
             for contract, (tally, shown) in contracts.items()
         }
-        for node, kernel, contracts in matrix(run)
+        for node, kernel, contracts in tables.matrix(run)
     }
     every = {c for cells in rows.values() for c in cells}
     each = [(c, cell) for cells in rows.values() for c, cell in cells.items()]
@@ -200,22 +168,30 @@ def grades(run: Gathered, anchors: Mapping[tuple[str, str], str]) -> dict[str, A
     }
 
 
-def kernel_view(kernel: KernelFinished) -> dict[str, Any]:
-    """Return what is known of one kernel."""
-    rate, ratio = f"{kernel.cases_per_s:.1f}", ratio_text(kernel.worst_ratio)
-    facts = [
-        ("cases", f"{kernel.cases}, {rate}/s"),
-        ("greatest error of a passing case", f"{ratio} of the tolerance"),
-    ]
-    if kernel.bursts:
-        text = f"{kernel.screened} cases in batches of {kernel.bursts} structures"
-        facts.append(("checks that are always on", text))
+def kernel_view(
+    node: str, kernel: KernelFinished | None, past: list[Night]
+) -> dict[str, Any] | None:
+    """Return what is known of one kernel, None for nothing.
+
+    Args:
+        node: its node id.
+        kernel: what the run came to for it; None where the corpus alone knows it.
+        past: its last runs.
+    """
+    errors = kernel.errors if kernel else past[-1].errors if past else ()
+    if kernel is None and not errors:
+        return None
+    lines = [tables.nothing_compared(kernel), *tables.remarks(kernel)] if kernel else []
+    searched = kernel.searched if kernel else ()
     return {
-        "kernel": one_line(kernel.kernel),
-        "facts": facts,
-        "sizes": [(size_of(tried), tried) for tried in kernel.searched],
-        "largest": largest(kernel),
-        "remarks": list(filter(None, [nothing_compared(kernel), *remarks(kernel)])),
+        "name": one_line(node),
+        "run": kernel,
+        "worst": max(errors, key=lambda t: t.worst, default=Tried()),
+        "errors": {(tables.size_of(t), t.dtype): t for t in errors},
+        "classes": {tables.size_of(t): t for t in searched or errors},
+        "dtypes": sorted({t.dtype for t in errors}),
+        "remarks": list(filter(None, lines)),
+        "past": past,
     }
 
 
@@ -230,72 +206,78 @@ def _grade(
     known = tally is None and any(shown.known for shown in findings)
     if known or any(shown.fails for shown in findings):
         verdict = Verdict.VIOLATES
-    kind = "known" if is_known_only(verdict, findings) else str(verdict)
+    kind = "known" if tables.is_known_only(verdict, findings) else str(verdict)
     if verdict is Verdict.CONFORMS and few:
         kind = "thin"
     sign, meaning = SIGNS[kind]
-    label = f"{titled(contract)}: {meaning}"
+    # The column says which contract it is; a link is read alone.
+    label = f"{titled(contract)}: {meaning}" if anchor else meaning
     if tally and (tally.decided or tally.undecided):
         failed = f"{tally.failed} failed of " if tally.failed else ""
         label += f" ({failed}{tally.decided} decided, {tally.undecided} undecided)"
     return Cell(sign, f"v-{kind}", label, anchor)
 
 
-# Error maps as tables of coloured cells, small ones with numbers.
+# What an output holds around its worst element: tables of numbers, or coloured cells.
 
-# Cells along a side of which numbers can be read.
-NUMBERS: Final = 12
-
-LEVELS: Final = (
-    ("u", "not decided", "?"),
-    ("w0", "exact", "0"),
-    ("w1", "up to 1/16 of the tolerance", ""),
-    ("w2", "up to 1/4", ""),
-    ("w3", "up to 1: within the tolerance", ""),
-    ("x1", "misses by up to 4 times the tolerance", "✗"),
-    ("x2", "misses by up to 64 times", "✗"),
-    ("x3", "misses by more", "✗"),
-    ("xn", "misses, without a number", "✗"),
+_VALUES: Final = {
+    **{str(i): f"v{i}" for i in range(10)},
+    "<": "lo", ">": "hi", "N": "nan", "+": "inf", "-": "inf",
+}  # fmt: skip
+CLASSES: Final = _VALUES | dict(
+    zip(
+        tables.ERROR_LETTERS,
+        ["u", "w0", "w1", "w2", "w3", "x1", "x2", "x3", "xn"],
+        strict=True,
+    )
 )
-"""Class, meaning and sign of each level."""
-
-_SIGNS_OF_LEVELS: Final = {name: sign for name, _, sign in LEVELS}
-# The greatest |error| / tolerance of each level that has one.
-_LIMITS: Final = ((1 / 16, "w1"), (1 / 4, "w2"), (1, "w3"), (4, "x1"), (64, "x2"))
-_WITHOUT_RATIO: Final = {UNDECIDED: "u", EXACT: "w0", UNBOUNDED: "xn"}
-
-
-def _map(made: ErrorMap) -> dict[str, Any]:
-    """Return a map ready to be shown, with a caption and how many cells miss."""
-    shape = ", ".join(map(str, made.shape))
-    caption = f"{made.output}[{shape}]"
-    down, across = made.block
-    if (down, across) != (1, 1):
-        caption += f", the worst of {down} × {across} elements in a cell"
-    cells = made.rows * made.columns
-    numbered = max(made.rows, made.columns) <= NUMBERS
-    each = [_map_cell(code, numbered=numbered) for code in made.codes]
-    rows = [each[i : i + made.columns] for i in range(0, cells, made.columns)]
-    summary = f"{made.missing} of {cells} cells miss"
-    return {"caption": caption, "summary": summary, "rows": rows}
+"""The class of each letter of `tables.panels`."""
+_KEY: Final = tables.ERROR_LETTERS | {
+    "0": "the least expected number", "9": "the greatest", "<": "less", ">": "more",
+    "N": "NaN", "+": "infinity",
+}  # fmt: skip
 
 
-def _map_cell(code: int, *, numbered: bool) -> Cell:
-    ratio = ratio_of(code)
-    known = code not in _WITHOUT_RATIO
-    level = "x3" if known else _WITHOUT_RATIO[code]
-    if known:
-        level = next((name for most, name in _LIMITS if ratio <= most), level)
-    if not numbered:
-        return Cell("", level)
-    beyond = "≥" if code == GREATEST else ""
-    number = ratio_text(ratio) if known else ""
-    return Cell(f"{_SIGNS_OF_LEVELS[level]}{beyond}{number}", level)
+def _pictures(views: list[FindingView]) -> list[tuple[list[dict[str, Any]], bool]]:
+    """Return each finding's pictures, and whether one is left out: of many."""
+    made, left = [], MAX_PICTURES
+    for shown in views:
+        drawn = []
+        for name, errors in shown.errors:
+            picture = _picture(name, errors)
+            left -= picture["size"]
+            drawn += [picture] if left >= 0 else []
+        made.append((drawn, len(drawn) < len(shown.errors)))
+    return made
 
 
-def ratio_text(ratio: float) -> str:
-    """Return an |error| / tolerance in two digits."""
-    return f"{ratio:.2g}" if ratio < 100 or ratio >= 1e4 else f"{ratio:.0f}"
+def _picture(name: str, errors: ErrorMap) -> dict[str, Any]:
+    """Return what there is to show of an output."""
+    whole = tables.error_letters(errors.codes, errors.columns)
+    letters, texts = tables.panels(errors), tables.numbers(errors)
+    grids = {} if texts else dict(letters)
+    if tuple(map(len, errors.around)) != errors.matrix:
+        grids["whole"] = whole
+    paths = {title: _paths(rows) for title, rows in grids.items()}
+    return {
+        "name": name,
+        "of": errors,
+        "missing": sum(map("".join(whole).count, tables.MISSES)),
+        "letters": letters,
+        "texts": texts,
+        "paths": paths,
+        "size": sum(len(d) + 30 for each in paths.values() for _, d in each) + 2_000,
+    }
+
+
+def _paths(rows: list[str]) -> list[tuple[str, str]]:
+    """Return for each class of letters the path along the middle of its cells."""
+    paths: dict[str, list[str]] = {}
+    for down, row in enumerate(rows):
+        for run in re.finditer(r"(.)\1*", row):
+            step = f"M{run.start()} {down}h{run.end() - run.start()}"
+            paths.setdefault(CLASSES[run[1]], []).append(step)
+    return [(name, "".join(steps)) for name, steps in paths.items()]
 
 
 KIND: Final = ReportKind(document)

@@ -90,7 +90,7 @@
   addEventListener("beforeprint", () => {
     const shown = findings.filter((finding) => !finding.hidden);
     const chosen = shown.length <= PRINTED ? shown : [];
-    opened = [...chosen, ...all("details.kernel, details.contract, details.keys")]
+    opened = [...chosen, ...all("details.searched, details.contract, details.keys")]
       .filter((details) => !details.open);
     for (const details of opened) details.open = true;
   });
