@@ -1,6 +1,6 @@
 """Triton kernels of flash-attn 2.8.3.post2 as released.
 
-Its `__init__` asks for compiled extensions: modules are imported below an empty package.
+Its `__init__` asks for compiled extensions: modules are imported below an empty one.
 Rows of the norms have at most 64 KiB, heads of rotary embeddings at most 256 elements;
 losses are float32 whatever the logits are.
 """
@@ -29,8 +29,8 @@ sys.modules["flash_attn"].__path__ = list(_found.submodule_search_locations)
 
 _device = SimpleNamespace(warp_size=32, max_threads_per_block=1024)  # of any GPU
 with (
-    mock.patch("torch.cuda.current_device", lambda: 0),
-    mock.patch("torch.cuda.get_device_properties", lambda _: _device),
+    mock.patch("torch.cuda.current_device", return_value=0),
+    mock.patch("torch.cuda.get_device_properties", return_value=_device),
 ):
     from flash_attn.ops.triton.cross_entropy import cross_entropy_loss
     from flash_attn.ops.triton.layer_norm import layer_norm_fn, rms_norm_fn
@@ -38,9 +38,9 @@ with (
 
 ROWS = "N >= 2 and N <= 16384"
 
-kfuzz.kernel(
-    ops.layer_norm, name="flash_layer_norm", shape_class=ROWS,
-)(lambda x, weight, bias=None, eps=1e-6: layer_norm_fn(x, weight, bias, eps=eps))  # fmt: skip
+kfuzz.kernel(ops.layer_norm, name="flash_layer_norm", shape_class=ROWS)(
+    lambda x, weight, bias=None, eps=1e-6: layer_norm_fn(x, weight, bias, eps=eps)
+)
 kfuzz.kernel(ops.rms_norm, name="flash_rms_norm", shape_class=ROWS)(
     lambda x, weight, eps=1e-6: rms_norm_fn(x, weight, None, eps=eps)
 )
@@ -70,12 +70,14 @@ kfuzz.kernel(
             "w": ks.tensors("N", role="weight"), "b": ks.tensors("N", role="bias"),
             "w1": ks.tensors("N", role="weight"), "b1": ks.tensors("N", role="bias"),
         },
-        oracle=_two,
+        oracle=lambda x, w, b, w1, b1: _two(x, w, b, w1, b1),
         outputs=("out", "out1"),
         shape_class=ROWS,
     ),
     name="flash_parallel_layer_norm",
-)(lambda x, w, b, w1, b1: layer_norm_fn(x, w, b, weight1=w1, bias1=b1, eps=1e-5))  # fmt: skip
+)(
+    lambda x, w, b, w1, b1: layer_norm_fn(x, w, b, weight1=w1, bias1=b1, eps=1e-5)
+)  # fmt: skip
 kfuzz.kernel(
     ops.rope.fixed(repeats=2), name="flash_rotary",
     shape_class="D <= 256",

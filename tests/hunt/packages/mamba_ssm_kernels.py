@@ -1,6 +1,6 @@
 """Triton kernels of mamba-ssm 2.3.2.post1 as released.
 
-Its `__init__` asks for compiled extensions: modules are imported below an empty package.
+Its `__init__` asks for compiled extensions: modules are imported below an empty one.
 Rows of the norms have at most 64 KiB; a state is updated in place.
 """
 
@@ -27,7 +27,7 @@ sys.modules["mamba_ssm"] = ModuleType("mamba_ssm")
 sys.modules["mamba_ssm"].__path__ = list(_found.submodule_search_locations)
 
 _device = SimpleNamespace(warp_size=32, max_threads_per_block=1024)  # of any GPU
-with mock.patch("torch.cuda.get_device_properties", lambda _: _device):
+with mock.patch("torch.cuda.get_device_properties", return_value=_device):
     from mamba_ssm.ops.triton.k_activations import swiglu
     from mamba_ssm.ops.triton.layer_norm import layer_norm_fn, rms_norm_fn
     from mamba_ssm.ops.triton.layernorm_gated import layernorm_fn, rmsnorm_fn

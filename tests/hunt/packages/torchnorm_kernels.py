@@ -15,9 +15,11 @@ kfuzz.kernel(
     ops.rms_norm, name="torchnorm_rms_norm", shape_class=ROWS, layouts="contiguous",
 )(lambda x, weight, eps=1e-6: fused_rms_norm(x, weight, eps))  # fmt: skip
 kfuzz.kernel(
-    ops.layer_norm, name="torchnorm_layer_norm", shape_class=ROWS, layouts="contiguous",
-)(lambda x, weight, bias=None, eps=1e-5: fused_layer_norm(x, weight, bias, eps))  # fmt: skip
+    ops.layer_norm, name="torchnorm_layer_norm", shape_class=ROWS, layouts="contiguous"
+)(lambda x, weight, bias=None, eps=1e-5: fused_layer_norm(x, weight, bias, eps))
 kfuzz.kernel(
-    ops.add_rms_norm, name="torchnorm_add_rms_norm", shape_class=ROWS,
+    ops.add_rms_norm,
+    name="torchnorm_add_rms_norm",
+    shape_class=ROWS,
     layouts="contiguous",
-)(lambda x, residual, weight, eps=1e-6: fused_add_rms_norm(x, residual, weight, eps))  # fmt: skip
+)(lambda x, residual, weight, eps=1e-6: fused_add_rms_norm(x, residual, weight, eps))
