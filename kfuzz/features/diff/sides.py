@@ -104,10 +104,12 @@ def _release(package: str, version: str, environments: Sequence[Path]) -> Path:
     if name in _SHARED:
         fix = "`kfuzz replay --environment` runs findings in other environments"
         raise UsageError("both sides share one version", where=where, fix=fix)
+    from kfuzz.cli.replay import environments_in
+
     own = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     seen = {}
-    for given in environments:
-        for folder in (given, given / own, *given.glob("*/"), *given.glob(f"*/{own}")):
+    for given in environments_in(environments):
+        for folder in (given, given / own):
             for found in distributions(path=[str(folder)]):
                 if _plain(found.name or "") == name:
                     seen[found.version] = folder.resolve()
