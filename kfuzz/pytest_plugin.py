@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from kfuzz.core.errors import INTERPRET, NO_DRIVER
+
 if TYPE_CHECKING:
     from kfuzz.core.finding import Finding
     from kfuzz.engine.config import ReplayResult
@@ -105,6 +107,14 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     """Search before the body of a test that asks for it, its fixtures set up."""
     for marker in item.iter_markers("kfuzz"):
         _falsify(item, marker.args, dict(marker.kwargs))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Add the way out where a test's own launch finds no GPU."""
+    raised = call.excinfo and call.excinfo.value
+    if isinstance(raised, RuntimeError) and NO_DRIVER in str(raised):
+        raised.add_note(f"kfuzz: {INTERPRET}")
 
 
 def pytest_unconfigure() -> None:

@@ -274,6 +274,7 @@ def show(
     found = stored.finding
     shown = Shown(found.target.node_id, found, str(stored.path))
     proof = kept_proof(project.corpus, found.target.node_id)
+    proof = proof and proof.beside([found])
     proved = [] if proof is None else ["", "proof", *proof_lines(proof, premises=True)]
     seen = [
         run[found.target.node_id]

@@ -348,7 +348,7 @@ def _in_each(
     """
     name, _, wanted = versions.partition("==")
     rows: list[dict[str, Any]] = []
-    for folder in _environments(folders):
+    for folder in environments_in(folders):
         own, python = folder / "bin" / "python", sys.executable
         given = [os.environ.get("PYTHONPATH", "")]
         if own.exists():
@@ -379,7 +379,7 @@ def _in_each(
     return ExitCode.VIOLATION if 1 in codes else ExitCode(max(codes))
 
 
-def _environments(given: Sequence[Path]) -> Iterator[Path]:
+def environments_in(given: Sequence[Path]) -> Iterator[Path]:
     """Yield the folders that are environments, or lie in a given one and are some."""
     for each in given:
         inside = [each, *sorted(filter(Path.is_dir, each.glob("*")))]

@@ -12,6 +12,13 @@ LISTED: Final = 40
 # A longer word is near to none, and takes long to compare.
 _LONGEST: Final = 80
 
+NO_DRIVER: Final = "0 active drivers"
+"""What Triton raises where a kernel is launched without a GPU."""
+
+INTERPRET: Final = (
+    "without a GPU, set TRITON_INTERPRET=1 before triton is first imported"
+)
+
 
 class KfuzzError(Exception):
     """An error with a cause, a place and a remedy, printed as one paragraph.

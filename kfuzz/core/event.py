@@ -1,11 +1,20 @@
 """Events: what a campaign yields; terminal, JSON and reports are folds over them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kfuzz.core.finding import Finding
-from kfuzz.core.verdict import Compared, ReplayOutcome, State, Tried, Verdict
+from kfuzz.core.verdict import (
+    ATTRIBUTED,
+    Compared,
+    Kind,
+    ReplayOutcome,
+    State,
+    Tried,
+    Verdict,
+)
 
 # What is proved of a kernel, and on which premises.
 
@@ -39,6 +48,15 @@ class ProvenProperty:
     finding: str = ""
 
 
+_CONTRADICTED: Final = {
+    "loads in bounds": Kind.READ_OUTSIDE,
+    "stores in bounds": Kind.WRITE_OUTSIDE,
+    "stores of programs apart": Kind.RACE,
+    "loads apart from other programs' stores": Kind.RACE,
+    "results stored whole": Kind.UNWRITTEN,
+}
+
+
 @dataclass(frozen=True)
 class KernelProof:
     """What is proved of one kernel.
@@ -54,6 +72,7 @@ class KernelProof:
         watched: structures of cases of a run whose launches were held against the
             premises.
         unwatched: those for which there was no time.
+        layouts: those of tensors that it holds of, where it is not of all, in words.
         withdrawn: the launch that broke a premise, in words; then nothing is proved
             for all sizes any more. "" where none did.
     """
@@ -67,6 +86,7 @@ class KernelProof:
     seconds: float = 0.0
     watched: int = 0
     unwatched: int = 0
+    layouts: tuple[str, ...] = ()
     withdrawn: str = ""
 
     def without(self, broken: str) -> "KernelProof":
@@ -82,6 +102,19 @@ class KernelProof:
             for p in self.properties
         )
         return replace(self, properties=left, withdrawn=broken)
+
+    def beside(self, findings: Iterable[Finding]) -> "KernelProof":
+        """Return what is left beside findings: nothing that one contradicts."""
+        found = {f.signature.kind: f.id for f in findings if f.state in ATTRIBUTED}
+        left = []
+        for p in self.properties:
+            kind = _CONTRADICTED.get(p.name)
+            by = "" if kind is None else found.get(kind, "")
+            if by and p.answer is Proven.ALL_SIZES:
+                why = "a finding shows a launch that the proof's premises leave out"
+                p = replace(p, answer=Proven.OPEN, why=why, finding=by)
+            left.append(p)
+        return replace(self, properties=tuple(left))
 
     def count(self, *answers: Proven) -> int:
         """Return how many properties have one of these answers."""

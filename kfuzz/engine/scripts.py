@@ -1,4 +1,4 @@
-"""A finding as one self-contained Python file: torch and the kernel, no kfuzz.
+"""A finding as one Python file: torch and the kernel's file; kfuzz if that imports it.
 
 `script.py.jinja` beside this file is that file; here it is said what goes into it, and
 which check of a failure it ends with.
@@ -88,6 +88,7 @@ def script(finding: Finding, target: str = "") -> str:
         "id": finding.id,
         "message": finding.failure.message,
         "line": str(finding.line or ""),
+        "binds": _imports_kfuzz(home),
         "codes": codes,
         "environment": backend.environment,
         "device": backend.torch_type,
@@ -109,6 +110,15 @@ def script(finding: Finding, target: str = "") -> str:
         **(_untold(finding) if chosen is None else chosen),
     }
     return _template().render(values)
+
+
+def _imports_kfuzz(home: Target) -> bool:
+    """Whether a kernel's own file is one of bindings, by its text."""
+    try:
+        text = read_source(Path(home.file)) if home.file else ""
+    except (KfuzzError, OSError):  # the script may run elsewhere
+        return False
+    return re.search(r"^\s*(import|from)\s+kfuzz\b", text, re.MULTILINE) is not None
 
 
 @cache

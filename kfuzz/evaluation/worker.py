@@ -29,7 +29,7 @@ from kfuzz.execution.device.surroundings import surroundings_of
 from kfuzz.execution.interpreter.watch import interpreting, stay_corrected
 from kfuzz.execution.processes.wire import is_child, limit_memory
 from kfuzz.targets.load import load, meets_gpu, requested
-from kfuzz.targets.own_code import is_triton_free
+from kfuzz.targets.own_code import launches_no_triton
 
 # Bytes of the pulse; its first byte counts kernel calls modulo 256, its second who
 # has the process, as a `Holder`, its third counts, modulo 256, what shows that an
@@ -135,7 +135,7 @@ class Worker:
         self._evaluator = evaluator
         # Remembered as they are before a call changes what the code names.
         sizes_in_code(evaluator.kernel)
-        self._meets_gpu = interpreting() and not is_triton_free(evaluator.kernel)
+        self._meets_gpu = interpreting() and not launches_no_triton(evaluator.kernel)
 
     def open(self, **message: Any) -> Reply:
         """Load a kernel and get ready to call it."""

@@ -1,5 +1,6 @@
 """What features share: kernels looked at, bounds of plain references, operators."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -254,6 +255,25 @@ def operator_named(name: str, where: str) -> Operator:
         fix = suggestion(stem, OPERATORS)
         raise UsageError(f"no operator {name!r}", where=where, fix=fix)
     return OPERATORS[stem] if stem == name else gradients_of(OPERATORS[stem])[""]
+
+
+def named_in(name: str) -> list[Operator]:
+    """Return the operators that a name contains, the longest first: of rmsnorm_fn."""
+    from kfuzz.contracts.operators import OPERATORS
+
+    words = plain_name(name).split("_")
+    ends = range(1, len(words) + 1)
+    runs = {"".join(words[i:j]) for j in ends for i in range(j)}
+    named = [o for o in OPERATORS.values() if o.name.replace("_", "") in runs]
+    return sorted(named, key=lambda operator: -len(operator.name))
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a function as Python likes it, "silu_mul" of SiLUMul.apply."""
+    name = name.removesuffix(".apply").rpartition("::")[2]
+    name = name.removesuffix("Function")
+    parts = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W"
+    return re.sub(parts, "_", name).strip("_").lower() or "seen"
 
 
 def write_or_raise(path: Path, text: str) -> None:

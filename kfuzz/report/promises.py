@@ -224,7 +224,8 @@ def class_lines(contracts: Iterable[Contract]) -> list[str]:
 
 def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
     """Yield what is proved of a kernel, a line for each property."""
-    yield from table([(p.name, _answer(p)) for p in proof.properties])
+    layouts = one_line("; ".join(proof.layouts))
+    yield from table([(p.name, _answer(p, layouts)) for p in proof.properties])
     if proof.withdrawn:
         yield f"a proof for all sizes is withdrawn: {one_line(proof.withdrawn)}"
     if not premises:
@@ -236,18 +237,20 @@ def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
 
 def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
-    made = [
-        (proof.count(answer), answer)
-        for answer in (Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN)
-    ]
-    texts = [f"{count} {answer}" for count, answer in made if count]
-    text = f"of {len(proof.properties)} properties {', '.join(texts)}"
-    if proof.unwatched:
+    answers = Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN
+    proved, refuted, left = map(proof.count, answers)
+    text = f"{proved} of {len(proof.properties)} properties proved for all sizes"
+    text += f", where {'; '.join(proof.layouts)}" if proved and proof.layouts else ""
+    text += f", {refuted} refuted" if refuted else ""
+    if left:
+        text += f", {left} open: `kfuzz prove {proof.kernel}` prints which, and why"
+    if proved and proof.unwatched:
         every = proof.watched + proof.unwatched
         text += (
-            f"; of {proof.unwatched} of {every} structures no launch was held against "
-            "the proof's premises, for want of time"
+            f"; time was up before the premises were checked on {proof.unwatched} of "
+            f"{every} structures of inputs: a longer --max-time checks them"
         )
+    text = one_line(text)
     return f"{text}; {one_line(proof.withdrawn)}" if proof.withdrawn else text
 
 
@@ -258,9 +261,9 @@ def proof_summaries(kernels: Iterable[KernelFinished]) -> Iterator[tuple[str, st
             yield kernel.kernel, proof_summary(kernel.proof)
 
 
-def _answer(found: ProvenProperty) -> str:
+def _answer(found: ProvenProperty, layouts: str) -> str:
     if found.answer is Proven.ALL_SIZES:
-        return str(found.answer)
+        return f"{found.answer}{layouts and f', where {layouts}'}"
     place = f"line {found.line}: " if found.line else ""
     text = f"{found.answer}: {place}{one_line(found.why)}"
     if found.finding:

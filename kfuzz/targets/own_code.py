@@ -2,10 +2,12 @@
 
 import ast
 import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.util import resolve_name
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -17,8 +19,12 @@ _TRITON: Final = "triton"
 _PLAIN: Final = sys.stdlib_module_names | {"torch", "numpy", "scipy", "kfuzz"}
 # Those of them that may stand for any other import, and kernels of kfuzz's own.
 _OPEN: Final = ("importlib", "runpy", "kfuzz.contracts.witnesses")
-# More files are a library's, which is not read.
+# More files are a library's, whose imports are not followed one by one.
 _MOST_FILES: Final = 64
+# What a line of a library's file imports; thousands of files are not parsed.
+_LINE: Final = re.compile(
+    rb"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE
+)
 
 
 @lru_cache(64)  # asked of in each round
@@ -29,43 +35,104 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     operators of compiled libraries, modules that are imported when called, libraries of
     many files.
     """
-    function = inspect.unwrap(kernel.function)
-    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
-    left = [name for name in found if name and not _is_plain(name)]
-    seen = set(left)
-    if kernel.module not in seen or "torch.ops" in found:
-        return False
-    while left:
-        module = sys.modules.get(left.pop())
-        names = None if module is None else _imports_of(module)
-        if names is None or len(seen) > _MOST_FILES:
-            return False
-        for name in names:
-            if name == _TRITON or name.startswith(f"{_TRITON}."):
-                return False
-            if not _is_plain(name) and name not in seen:
-                seen.add(name)
-                left.append(name)
-    return True
+    return _libraries_of(kernel, follow=True) is not None
+
+
+def launches_no_triton(kernel: BoundKernel) -> bool:
+    """Whether a kernel is free of Triton, or so are the libraries that it imports.
+
+    Of such a one, TileLang or JAX, the modules are read that are loaded. It may
+    interpret kernels of its own, as slowly as Triton does.
+    """
+    libraries = _libraries_of(kernel, follow=False)
+    return is_triton_free(kernel) or (libraries is not None and _are_free(libraries))
 
 
 def imports_none(file: Path | None) -> bool:
-    """Whether a file that is not imported yet imports nothing that may be Triton.
-
-    Its own imports are looked at, and not what these import in turn.
-    """
+    """Whether a file that is not imported yet imports nothing that may be Triton."""
     if file is None:
         return False
     try:
         tree = _parsed(str(file), file.stat().st_mtime_ns)
-        return all(map(_is_plain, _named(tree, "")))
+        left = {_top(name) for name in _named(tree, "") if not _is_plain(name)}
+        # What is beside the file is not found before its import.
+        return all(map(_files_of, left)) and _are_free(left)
     except (ImportError, OSError, SyntaxError, ValueError):
         return False
 
 
+def _libraries_of(kernel: BoundKernel, *, follow: bool) -> set[str] | None:
+    """Return the libraries that a kernel's files import; None where one is Triton.
+
+    On request those are read like the kernel's own files, and none is returned.
+    """
+    function = inspect.unwrap(kernel.function)
+    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
+    left = [name for name in found if name and not _is_plain(name)]
+    seen, own, libraries = set(left), set(map(_top, left)), set[str]()
+    if kernel.module not in seen or "torch.ops" in found:
+        return None
+    while left:
+        name = left.pop()
+        if not follow and _top(name) not in own:
+            libraries.add(_top(name))
+            continue
+        module = sys.modules.get(name)
+        names = None if module is None else _imports_of(module)
+        if names is None or len(seen) > _MOST_FILES:
+            return None
+        new = {name for name in names if not _is_plain(name)} - seen
+        if any(_top(name) == _TRITON for name in new):
+            return None
+        seen |= new
+        left += new
+    return libraries
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _are_free(libraries: set[str]) -> bool:
+    """Whether no file of libraries, and of those that they import, imports Triton."""
+    seen, left = set(libraries), list(libraries)
+    while left and _TRITON not in seen:
+        new = {name for f in _files_of(left.pop()) for name in _packages_in(f)} - seen
+        seen |= new
+        left += [name for name in new if not _is_plain(name)]
+    return _TRITON not in seen
+
+
+def _files_of(library: str) -> Sequence[str]:
+    """Return the files of a library's loaded modules; of all if none is loaded."""
+    loaded = [m for name, m in list(sys.modules.items()) if _top(name) == library]
+    found = [str(getattr(module, "__file__", None)) for module in loaded]
+    with suppress(ImportError, ValueError):
+        spec = None if loaded else find_spec(library)
+        found += [str(spec.origin)] if spec else []
+        # A folder whose name is none of a module is not imported from the library.
+        for root in map(Path, spec.submodule_search_locations or () if spec else ()):
+            for file in root.rglob("*.py"):
+                if all(p.isidentifier() for p in file.relative_to(root).parts[:-1]):
+                    found.append(str(file))
+    return found
+
+
+@cache
+def _packages_in(file: str) -> frozenset[str]:
+    """Return the packages that a file imports anywhere, none if it is compiled."""
+    try:
+        text = Path(file).read_bytes() if file.endswith(".py") else b""
+    except OSError:
+        return frozenset()
+    lines = ([base] if base else more.split(b",") for base, more in _LINE.findall(text))
+    parts = (part.split() for line in lines for part in line)
+    return frozenset(_top(words[0].decode()) for words in parts if words)
+
+
 def _is_plain(name: str) -> bool:
     is_open = any(name == n or name.startswith(f"{n}.") for n in _OPEN)
-    return name.partition(".")[0] in _PLAIN and not is_open
+    return _top(name) in _PLAIN and not is_open
 
 
 def _imports_of(module: ModuleType) -> tuple[str, ...] | None:

@@ -218,3 +218,33 @@ def test_a_search_as_a_test(
         assert "pytest_plugin.py" not in said
     for state in {"KNOWN", "FLAKY"} & set(states):
         assert f"{state.lower()} {finding().id}" in said
+
+
+def test_what_fails_for_want_of_a_gpu_names_the_way_out(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+        import kfuzz
+
+        def launches(x):
+            raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+        def test_own_launch():
+            launches(torch.ones(3))
+
+        def test_within():
+            kfuzz.assert_conforms(torch.ones(3), launches, torch.ones(3))
+
+        def test_wrong():
+            kfuzz.assert_conforms(-torch.ones(3), "relu", torch.ones(3))
+        """
+    )
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider", *LOAD)
+    done.assert_outcomes(failed=3)
+    text = done.stdout.str()
+    way = "without a GPU, set TRITON_INTERPRET=1 before triton is first imported"
+    assert text.count(f"There should only be one.. {way}") == 1
+    assert f"kfuzz: {way}" in text
+    assert "In the place of `torch.testing.assert_close" not in text

@@ -30,6 +30,20 @@ def key(x):
 def next_key(x):
     return key(x) + 1
 """
+PAIRS = """
+import torch
+
+def both(x):
+    return x.exp(), x.sum(-1)
+
+def both_wrong(x):
+    return x.exp(), x.sum(-1) * (1 if x.shape[-1] < 5 else 1.001)
+
+def half(x):
+    if x.dtype is not torch.float16:
+        raise TypeError("float16 alone")
+    return x * 2
+"""
 ROWS = """
 import torch
 import triton
@@ -180,3 +194,21 @@ def test_findings_are_replayed_in_environments(found: Project) -> None:
     )
     done = found.kfuzz("replay", "--environment", "empty")
     assert (done.returncode, "no kfuzz" in done.stdout) == (125, True)
+
+
+@pytest.mark.slow
+def test_each_result_of_a_tuple_is_compared(project: Project) -> None:
+    project.write("pairs.py", PAIRS)
+    done = project.kfuzz("diff", "pairs.py::both", "pairs.py::both_wrong")
+    assert done.returncode == 1, done.stderr
+    assert "differ: value in y1" in done.stdout
+
+
+@pytest.mark.slow
+def test_why_no_case_could_be_compared_is_printed(project: Project) -> None:
+    project.write("pairs.py", PAIRS)
+    words = ("diff", "pairs.py::half", "pairs.py::half")
+    done = project.kfuzz(*words, "--max-cases", "3")
+    assert done.returncode == 4
+    assert "no value is promised for these numbers. give --operator" in done.stderr
+    assert "time was up" in project.kfuzz(*words, "--max-time", "0.01s").stderr

@@ -126,6 +126,14 @@ def test_a_script_says_what_it_cannot_see(
     assert "Exit code 2" in (folder / "repro.py").read_text()
 
 
+def test_a_script_says_that_a_file_of_bindings_needs_kfuzz(folder: Path) -> None:
+    (folder / "bound.py").write_text("import kfuzz\n")
+    (folder / "plain.py").write_text("import torch\n")
+    for name in ("bound.py", "plain.py", "elsewhere.py"):
+        text = script(finding(target=Target(name, "softmax")))
+        assert ("own file, which imports kfuzz." in text) == (name == "bound.py")
+
+
 def test_a_script_looks_at_the_result_concerned(folder: Path) -> None:
     value = {"index": (0, 1), "expected": 2.0, "low": 1.5, "high": 2.0, "place": 1}
     two = {"output": "", "message": "returns Tensor, expected 2 tensors"}

@@ -1,6 +1,7 @@
 """C-ORD-02's batches and C-ORD-03: rows in other batches, and calls that overlap."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -194,6 +195,27 @@ def test_what_a_call_raises_beside_others_is_charged() -> None:
     assert report.failure is not None
     assert report.failure.contract == "C-ORD-03"
     assert "RuntimeError: in use" in report.failure.message
+
+
+@pytest.mark.usefixtures("natively")
+def test_what_is_not_for_concurrent_calls_or_takes_long_is_not_overlapped() -> None:
+    busy = threading.Lock()
+
+    def simulated(x: Tensor) -> Tensor:  # as Numba's simulator
+        assert busy.acquire(blocking=False), "concurrent simulated kernel not supported"
+        try:
+            return torch.relu(x).clone()
+        finally:
+            busy.release()
+
+    def long(x: Tensor) -> Tensor:
+        assert threading.current_thread() is threading.main_thread()
+        time.sleep(0.06)
+        return torch.relu(x)
+
+    for function in (simulated, long):
+        report = judged(ops.relu, function, x_case("randn", (4, 8)), "C-ORD-03")
+        assert report.failure is None, report.failure
 
 
 def in_turn() -> Callable[[Tensor, int], Tensor]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,12 @@ from torch import Tensor
 
 import kfuzz
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import REGISTRY
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import CaseReport, Kind
 from kfuzz.execution.device.backends import CPU, guess, resolve
+from kfuzz.targets.load import Source, import_source
+from kfuzz.targets.own_code import imports_none, launches_no_triton
 from tests.helpers.judged_cases import judged, spec
 
 NUMPY = np.from_dlpack
@@ -157,3 +161,24 @@ def test_helion_runs_the_configuration_of_the_case(helion: Any) -> None:
     failure = judge(helion((16, 64)), 0).failure
     assert failure is not None
     assert failure.kind is Kind.WRONG_SHAPE
+
+
+def test_a_library_that_imports_no_triton_meets_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as TileLang, whose kernels on the CPU take no tensor that says "cuda"."""
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import kfuzz, {}\n"
+    text += "@kfuzz.kernel('relu')\ndef relu(x):\n    return x.clamp(min=0)\n"
+    for library, line in {"tiled": "import math", "fused": "import os, triton"}.items():
+        (tmp_path / library).mkdir()
+        parts = {f"part{n}": "" for n in range(70)}
+        parts["__init__"] = "\n".join(f"from . import {part}" for part in parts)
+        parts["part69"] = f"def run():\n    {line}\n"
+        for part, source in parts.items():
+            (tmp_path / library / f"{part}.py").write_text(source)
+        file = tmp_path / f"of_{library}.py"
+        file.write_text(text.format(library))
+        assert imports_none(file) == (library == "tiled")
+        (bound,) = REGISTRY[import_source(Source(file, ""))]
+        assert launches_no_triton(bound) == (library == "tiled")

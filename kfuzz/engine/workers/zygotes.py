@@ -338,7 +338,10 @@ os.register_at_fork(after_in_child=_waiting.clear)
 
 
 def runs_on(kernel: BoundKernel, backend: str) -> DeviceBackend:
-    """Return what a kernel runs on: one of none of Triton is not interpreted."""
+    """Return what a kernel runs on: one of none of Triton is not interpreted.
+
+    Those of other libraries may be, and get smaller sizes.
+    """
     native = BACKENDS[backend].without_triton
     return BACKENDS[native if native and is_triton_free(kernel) else backend]
 

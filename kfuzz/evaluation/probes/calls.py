@@ -4,6 +4,9 @@ It shows memos, buffers that two calls share, and state that a call leaves behin
 Most cases do without: it costs two calls and an oracle more.
 """
 
+import math
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -320,6 +323,13 @@ ROUNDS: Final = 2
 THOROUGH_ROUNDS: Final = 12
 """How often they are made where a finding hangs on it."""
 
+LONG_SECONDS: Final = 0.05
+"""A call that takes longer by itself is not overlapped on the host: dozens that take
+turns at each function of Python's would take minutes, in a simulator of a GPU."""
+
+# An exception with such a word is a limit that a function states.
+_REJECTS: Final = re.compile(r"concurren|thread|reentran|re-entran", re.IGNORECASE)
+
 
 def _other(
     evidence: Evidence, calls: CaseCalls
@@ -361,14 +371,18 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
     if found is None or evidence.acceptance is None:
         return evidence
     pairs = ((calls.plain, evidence.acceptance), found)
-    alone = []
+    alone, seconds = [], math.inf
     for given, accepted in pairs:
+        began = time.monotonic()
         single = calls.call(accepted, given, elsewhere=True)
+        seconds = min(seconds, time.monotonic() - began)
         alone.append(_extended(evidence, single, single, accepted))
         if not conforms(alone[-1], Probe.ALONE):
             return evidence
     data = [given.values for given, _ in pairs]
     if backend_of(common.device).has.on_host:
+        if seconds > LONG_SECONDS:
+            return evidence
         rounds = THOROUGH_ROUNDS if calls.thorough else ROUNDS
         overlapped = in_threads(common, data * COPIES, rounds)
     else:  # nothing is left to chance there
@@ -379,7 +393,8 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
             which = number % len(pairs)
             single = alone[which].runs[Probe.ALONE]
             extended = _extended(evidence, single, run, pairs[which][1])
-            if run.raised is not None and run.raised.memory:
+            raised = run.raised
+            if raised and (raised.memory or _REJECTS.search(raised.message)):
                 return evidence
             if _is_at_fault(extended):
                 return extended

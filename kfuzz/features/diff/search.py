@@ -70,10 +70,14 @@ class Differing:
 
     Attributes:
         counts: cases by what came of them: "equal", "within", "uncompared".
+        whys: why cases were not compared, and how often each.
+        cut: whether the time ended the search.
     """
 
     def __init__(self, old: Runner, new: Runner, rule: str, *, bits: bool) -> None:
         self.counts: Counter[str] = Counter()
+        self.whys: Counter[str] = Counter()
+        self.cut = False
         self._old, self._new = old, new
         self._rule, self._bits = rule, bits
         self._kernel = old.loaded.kernel
@@ -88,6 +92,7 @@ class Differing:
         )  # fmt: skip
         for case in tried:
             if ends():
+                self.cut = True
                 break
             came = self._came_to(case)
             if isinstance(came, Difference):
@@ -106,6 +111,7 @@ class Differing:
         old, new = self._old.observe(case), self._new.observe(case)
         if old.problem or new.problem:
             if (old.problem and new.problem) or not (old.calls and new.calls):
+                self.whys[one_line(old.problem or new.problem)] += 1
                 return "uncompared"
             one, two = (one_line(o.problem) or "returns" for o in (old, new))
             return Difference("raises", "", one, two, case, case)

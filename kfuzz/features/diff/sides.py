@@ -4,10 +4,13 @@ Each side is bound by a file of its own, in children of their own: what it impor
 first on its path, so that two releases may share the names of their modules.
 """
 
+import ast
 import copy
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,9 +23,8 @@ from torch import Tensor
 
 from kfuzz.contracts import oracle
 from kfuzz.contracts.binding import REGISTRY, BoundKernel, fit
-from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.errors import BindingError, UsageError
-from kfuzz.features.examining import operator_named
+from kfuzz.features.examining import named_in, operator_named
 from kfuzz.targets.load import Source, import_source, resolve
 from kfuzz.targets.own_code import is_triton_free
 
@@ -102,10 +104,12 @@ def _release(package: str, version: str, environments: Sequence[Path]) -> Path:
     if name in _SHARED:
         fix = "`kfuzz replay --environment` runs findings in other environments"
         raise UsageError("both sides share one version", where=where, fix=fix)
+    from kfuzz.cli.replay import environments_in
+
     own = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     seen = {}
-    for given in environments:
-        for folder in (given, given / own, *given.glob("*/"), *given.glob(f"*/{own}")):
+    for given in environments_in(environments):
+        for folder in (given, given / own):
             for found in distributions(path=[str(folder)]):
                 if _plain(found.name or "") == name:
                     seen[found.version] = folder.resolve()
@@ -151,19 +155,31 @@ def bind(home: str, file: str, module: str, name: str, operator: str) -> str:
 def _guesses(
     function: Any, name: str, fitted: Callable[..., BoundKernel]
 ) -> Iterator[tuple[BoundKernel, str]]:
-    inside = (o for o in OPERATORS.values() if f"_{o.name}_" in f"_{name.lower()}_")
-    for guess in sorted(inside, key=lambda o: -len(o.name)):
+    for guess in named_in(name):
         with suppress(BindingError):
             yield fitted(guess, function), GUESSED
-    own = fitted(oracle.reference(function, eager=True), function)
+    outputs = _results_of(function)
+    own = fitted(oracle.reference(function, eager=True, outputs=outputs), function)
     if is_triton_free(own):
         yield own, REFERENCE
 
     def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         where = "cuda" if torch.cuda.is_available() else "cpu"
         typed = [x.float() if x.is_floating_point() else x.clone() for x in given]
-        made: Tensor = function(*(x.contiguous().to(where) for x in typed), **scalars)
-        return [tuple(made.shape)]
+        made: Any = function(*(x.contiguous().to(where) for x in typed), **scalars)
+        each: list[Tensor] = [made] if len(outputs) == 1 else [*made]
+        return [tuple(y.shape) for y in each]
 
     inputs = dict(own.operator.inputs)
-    yield fitted(oracle.unbounded(inputs, ("y",), sizes), function), OPEN
+    yield fitted(oracle.unbounded(inputs, outputs, sizes), function), OPEN
+
+
+def _results_of(function: Any) -> tuple[str, ...]:
+    """Return names of what a function returns: as many as its tuples have elements."""
+    with suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+        given = [n.value for n in ast.walk(tree) if isinstance(n, ast.Return)]
+        counts = {len(v.elts) if isinstance(v, ast.Tuple) else 1 for v in given}
+        if len(counts) == 1 and (count := counts.pop()) > 1:
+            return tuple(f"y{n}" for n in range(count))
+    return ("y",)

@@ -119,21 +119,29 @@ def diff(
         if stop.is_set():
             return ExitCode.INTERRUPTED
     if found is None and not made.counts["equal"] + made.counts["within"]:
-        raise NothingToRunError("no case could be compared", where=f"{old}, {new}")
+        usual = "time was up" if made.cut else "no case was drawn"
+        why = next((why for why, _ in made.whys.most_common(1)), usual)
+        text = f"no case could be compared: {why}"
+        fix = "give --operator, or bind OLD with what it takes, as dtypes='float16'"
+        raise NothingToRunError(
+            text, where=f"{old}, {new}", fix=fix if made.whys else ""
+        )
     said = {"old": old, "new": new, "rule": rule, "counts": made.counts}
     print_report(
         format,
         lambda: {**said, "difference": encode(found)},
-        lambda: _lines(old, new, made.counts, found),
+        lambda: _lines(old, new, made.counts, found, cut=made.cut),
     )
     return ExitCode.OK if found is None else ExitCode.VIOLATION
 
 
 def _lines(
-    old: str, new: str, counts: Mapping[str, int], found: "Difference | None"
-) -> Iterator[str]:
+    old: str, new: str, counts: Mapping[str, int], found: "Difference | None", *,
+    cut: bool,
+) -> Iterator[str]:  # fmt: skip
     equal, within, left = (counts[n] for n in ("equal", "within", "uncompared"))
     rest = f"; {counted(left, 'other')} not compared" if left else ""
+    rest += "; time was up: a longer --max-time compares more" if cut else ""
     if found is None:
         way = (
             f"within bounds over {{}}, in bits over {equal}"

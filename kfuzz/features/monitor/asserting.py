@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kfuzz.contracts.binding import BoundKernel, declared
 from kfuzz.contracts.operator import Operator
-from kfuzz.core.errors import UsageError
+from kfuzz.core.errors import INTERPRET, NO_DRIVER, UsageError
 from kfuzz.core.verdict import Failure, Verdict
 from kfuzz.features.examining import operator_named
 from kfuzz.features.monitor.references import (
@@ -75,6 +75,7 @@ def assert_conforms(
             results can be compared: nothing would have been checked.
         BindingError: if a declaration is unknown or impossible for the operator.
     """
+    __tracebackhide__ = True  # pytest shows the caller's line, and not this docstring
     subject, args, given = _subject(operator, inputs, named)
     # Its tensors have no versions, which references of one's own are run with.
     inference = torch.is_inference_mode_enabled()
@@ -83,10 +84,11 @@ def assert_conforms(
             seen = _seen(subject.call(args, given), actual)
             report = subject.judge(seen).report
     except Outside as error:
+        usual = "declare what the kernel takes, or call the operator as it is defined"
         raise UsageError(
             f"nothing was checked: {error}",
             where=f"{WHERE}: {subject.operator_name}",
-            fix="declare what the kernel takes, or call the operator as it is defined",
+            fix=INTERPRET if NO_DRIVER in str(error) else usual,
         ) from None
     if report.failure is not None:
         raise AssertionError("\n".join(_message(subject, seen, report.failure)))

@@ -35,6 +35,7 @@ from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.bindings import in_dtype
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.values.fills import logical_values
+from kfuzz.features.examining import named_in, plain_name
 from kfuzz.features.observe.faults import Shape, Unknown, leave, left
 from kfuzz.features.observe.watching import KEPT, Callee, Seen, kept, note
 from kfuzz.features.observe.writing import (
@@ -42,8 +43,6 @@ from kfuzz.features.observe.writing import (
     agrees,
     best_of,
     is_called,
-    named_in,
-    plain_name,
 )
 
 # Of one function, all in all; a call that hangs in compiled code ends the process.

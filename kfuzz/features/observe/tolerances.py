@@ -30,7 +30,7 @@ from kfuzz.contracts.operators import OPERATORS
 from kfuzz.contracts.oracle import accept
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import DecodeError, UsageError
-from kfuzz.features.examining import write_or_raise
+from kfuzz.features.examining import named_in, write_or_raise
 from kfuzz.features.observe.faults import (
     FOLDER,
     Shape,
@@ -41,7 +41,7 @@ from kfuzz.features.observe.faults import (
     run_program,
 )
 from kfuzz.features.observe.watching import Callee, Seen, shape_of
-from kfuzz.features.observe.writing import Guess, agrees, named_in
+from kfuzz.features.observe.writing import Guess, agrees
 from kfuzz.numerics.acceptance import Problem
 from kfuzz.numerics.formats import FORMATS
 from kfuzz.report.text import counted, table

@@ -17,6 +17,7 @@ from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.features import needed
 from kfuzz.core.finding import relative
 from kfuzz.core.verdict import Access
+from kfuzz.features.examining import named_in, plain_name
 from kfuzz.features.observe.faults import Fault, Kernel, Shape, Unknown
 from kfuzz.features.observe.watching import Callee, Seen
 
@@ -477,23 +478,6 @@ def _target(callee: Callee) -> str:
     if callee.is_operator:
         return f"torch.ops.{callee.name.replace('::', '.')}"
     return f"{callee.module}.{callee.name}"
-
-
-def named_in(name: str) -> list[Operator]:
-    """Return the operators that a name contains, the longest first: of rmsnorm_fn."""
-    words = plain_name(name).split("_")
-    ends = range(1, len(words) + 1)
-    runs = {"".join(words[i:j]) for j in ends for i in range(j)}
-    named = [o for o in OPERATORS.values() if o.name.replace("_", "") in runs]
-    return sorted(named, key=lambda operator: -len(operator.name))
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a function as Python likes it, "silu_mul" of SiLUMul.apply."""
-    name = name.removesuffix(".apply").rpartition("::")[2]
-    name = name.removesuffix("Function")
-    parts = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W"
-    return re.sub(parts, "_", name).strip("_").lower() or "seen"
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.errors import HarnessError
 from kfuzz.core.event import Event, KernelProof, Proven, ProvenProperty
-from kfuzz.core.recipe import Case, config_of
+from kfuzz.core.recipe import Case, config_of, contiguous_strides
 from kfuzz.core.verdict import ATTRIBUTED, VALUE_KINDS, Kind
 from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.round import KernelSearch, Round
@@ -191,8 +191,24 @@ class KernelProver:
             self._observed,
             int(self._spent["queries"]),
             self._spent["seconds"],
+            layouts=self._layouts(),
         )
         return Outcome(proof, examples, watch)
+
+    def _layouts(self) -> tuple[str, ...]:
+        """Return what all launches have in common of the layouts of tensors."""
+        given = [call.case.tensors for call in self._sampling.calls]
+        every = set[str]().union(*given)
+        strided = {
+            name
+            for each in given
+            for name, spec in each.items()
+            if spec.element_strides != contiguous_strides(spec.shape)
+        }
+        texts = [f"{name} is contiguous" for name in sorted(every - strided)]
+        premises = (p.text for each in self._held.values() for p in each.premises)
+        limits = [t for t in premises if " is 1 or " in t or "share memory" in t]
+        return tuple(dict.fromkeys([*texts, *limits]))
 
     def _grouping(self) -> tuple[Grouping, Groups]:
         """Return the groups with as many constants as symbols as may be.

@@ -13,7 +13,7 @@ from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BuildError
 from kfuzz.core.event import Event, KernelProof, Notice
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import CaseReport
+from kfuzz.core.verdict import ATTRIBUTED, CaseReport
 from kfuzz.engine.config import RunConfig
 from kfuzz.engine.search.campaign import Keep
 from kfuzz.engine.search.found import first_finding, taken_to_minimum
@@ -24,7 +24,7 @@ from kfuzz.features.examining import examined
 from kfuzz.features.prove.observing import Proving, Task
 from kfuzz.features.prove.properties import installed, required
 from kfuzz.features.prove.proving import Examined, nothing
-from kfuzz.store.corpus import Corpus
+from kfuzz.store.corpus import Corpus, Stored
 from kfuzz.store.files import keep_proof
 from kfuzz.targets.load import LoadedKernel, load_all
 
@@ -87,6 +87,18 @@ class ProofRun:
             proof = judged.applied(proof)
         except (Stopped, BuildError) as error:
             yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
+        # Those stored earlier are of launches that the proof has to hold of, too.
+        stored = [
+            entry.finding
+            for entry in corpus.entries(kernel.loaded.kernel.name)
+            if isinstance(entry, Stored)
+            and entry.finding.target.node_id == kernel.node_id
+            and entry.finding.state in ATTRIBUTED
+        ]
+        self._proving.watch(kernel.node_id, [finding.case for finding in stored])
+        until = time.monotonic() + _WAIT_SECONDS
+        _, broken = self._proving.watched(kernel.node_id, until=until)
+        proof = (proof.without(broken) if broken else proof).beside(stored)
         self.proofs.append(proof)
         keep_proof(corpus.root, proof)
         return proof
@@ -189,7 +201,8 @@ class BesideSearch:
         self._proving.watch(kernel.node_id, cases)
         seen, broken = self._proving.watched(kernel.node_id, until=self._until)
         proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
-        return proof.without(broken) if broken else proof
+        proof = proof.without(broken) if broken else proof
+        return proof.beside(kernel.findings.values())
 
     def close(self) -> None:
         """End the processes."""

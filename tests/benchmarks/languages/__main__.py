@@ -48,7 +48,7 @@ LANGUAGES: Final = {
         "helion_eager", "helion", ("cpu",), {"HELION_INTERPRET": "1"}
     ),
     "Gluon": Language("gluon", "triton", ("cuda",)),
-    "TileLang": Language("tilelang", "tilelang", ("cpu", "cuda")),
+    "TileLang": Language("tilelang", "tilelang", ("interpret", "cuda")),
     "CuTe DSL": Language("cute", "nvidia-cutlass-dsl", ("cuda",)),
     "Numba": Language(
         "numba", "numba", ("interpret",), {"NUMBA_ENABLE_CUDASIM": "1"}

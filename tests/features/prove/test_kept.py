@@ -1,11 +1,15 @@
 """Proofs on disk, and as text."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from kfuzz.core.event import KernelProof, Proven, ProvenProperty
+from kfuzz.core.finding import Finding
+from kfuzz.core.verdict import Kind
 from kfuzz.report.promises import proof_lines, proof_summary
 from kfuzz.store.files import keep_proof, kept_proof
+from tests.helpers.findings import finding
 
 PROOF = KernelProof(
     "k.py::copy",
@@ -46,6 +50,29 @@ def test_each_property_and_premise_is_a_line() -> None:
     assert "refuted: line 5: a store may leave y (c-1)" in lines[1]
     assert "open: not understood: tt.x (line 3)" in lines[2]
     assert lines[-2:] == ["premises of copy:", "  grid.0 = cdiv(n, BLOCK)"]
+
+
+def test_what_a_finding_contradicts_is_not_called_proved() -> None:
+    def of(kind: Kind) -> Finding:
+        one = finding()
+        return replace(one, signature=replace(one.signature, kind=kind))
+
+    line = next(proof_lines(PROOF.beside([of(Kind.READ_OUTSIDE)])))
+    assert "proved" not in line
+    assert of(Kind.READ_OUTSIDE).id in line
+    assert PROOF.beside([of(Kind.UNWRITTEN)]) == PROOF
+
+
+def test_what_is_proved_of_some_layouts_says_so() -> None:
+    some = replace(PROOF, layouts=("x is contiguous",), watched=5, unwatched=2)
+    line = next(proof_lines(some))
+    assert line.endswith("proved for all sizes, where x is contiguous")
+    assert proof_summary(some) == (
+        "1 of 3 properties proved for all sizes, where x is contiguous, 1 refuted, 1 "
+        "open: `kfuzz prove k.py::copy` prints which, and why; time was up before the "
+        "premises were checked on 2 of 7 structures of inputs: a longer --max-time "
+        "checks them"
+    )
 
 
 def test_a_broken_premise_withdraws_what_holds_for_all_sizes_alone() -> None:
