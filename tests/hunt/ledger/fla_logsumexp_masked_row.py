@@ -1,0 +1,28 @@
+"""logsumexp_fwd is NaN for a row of which every element is -infinity.
+
+package: fla-core
+needs: einops==0.8.2
+operator: fla.ops.utils.logsumexp.logsumexp_fwd
+input: x = [-inf, -inf], float32, one row
+expected: -inf, as torch.logsumexp
+actual: nan
+line: fla/ops/utils/logsumexp.py:47: b_x - b_m is -inf - -inf
+since: 0.0
+last: 0.6.0
+state: new
+finite: no
+device: any
+"""
+
+import torch
+from fla.ops.utils.logsumexp import logsumexp_fwd
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+x = torch.full((1, 2), float("-inf"), device=device)
+
+expected = torch.logsumexp(x, -1).item()
+actual = logsumexp_fwd(x).item()
+
+print("expected", expected)
+print("actual", actual)
+raise SystemExit(0 if actual == expected else 1)
