@@ -7,7 +7,7 @@ expected: the gradient of torch.nn.functional.cross_entropy
 actual: the logits themselves
 line: liger_kernel/ops/cross_entropy.py:410: HAS_GRADIENTS asks the copy made by
   contiguous(), which inside a forward of autograd requires no gradient
-since: 0.0.0
+since: 0.6.3
 last: 0.8.5
 state: new
 finite: yes

@@ -6,7 +6,7 @@ input: x of 100, 100.5, 101, 101.5, repeated, bfloat16, 1 x 2 x 64, two groups
 expected: from -1.34 to 1.34, as torch.nn.functional.group_norm in float64
 actual: nan, or off by more than 0.2
 line: liger_kernel/ops/group_norm.py:69: X * X is rounded to 8 bits before the sum
-since: 0.3.1
+since: 0.4.1
 last: 0.8.5
 state: new
 finite: yes

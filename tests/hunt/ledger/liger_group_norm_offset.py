@@ -6,7 +6,7 @@ input: x = 10,000 + normal values of spread 0.1, float32, 1 x 2 x 64, two groups
 expected: as torch.nn.functional.group_norm in float64, at most 4 in magnitude
 actual: nan, or wrong in the first digit
 line: liger_kernel/ops/group_norm.py:74: squared_sum / hidden_size - m * m cancels
-since: 0.3.1
+since: 0.4.1
 last: 0.8.5
 state: new
 finite: yes
