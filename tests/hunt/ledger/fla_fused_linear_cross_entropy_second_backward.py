@@ -3,8 +3,8 @@
 package: fla-core
 needs: einops==0.8.2
 operator: fla.modules.fused_linear_cross_entropy.fused_linear_cross_entropy_loss
-input: x = ones of 2 x 4, weight = zeros of 3 x 4, float32; target = [0, 1]; the gradient
-  of 3 * loss by weight, twice through a kept graph
+input: x = ones of 2 x 4, weight = zeros of 3 x 4, float32; target = [0, 1]; the
+  gradient of 3 * loss by weight, twice through a kept graph
 expected: the same gradient the second time
 actual: 3 times the first
 line: fla/modules/fused_linear_cross_entropy/ops.py: elementwise_mul_kernel scales the

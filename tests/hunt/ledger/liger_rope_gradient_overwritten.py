@@ -2,7 +2,7 @@
 
 package: liger-kernel
 operator: liger_kernel.ops.rope.LigerRopeFunction
-input: y = rope(q) + r, of 1 x 1 x 2 x 4, float32, r = 1 * leaf; angles of a quarter turn
+input: y = rope(q) + r, of 1 x 1 x 2 x 4, float32, r = 1 * leaf; a quarter turn
 expected: the gradient of the leaf is the gradient of y
 actual: the gradient of y, turned
 line: liger_kernel/ops/rope.py:279: dq.transpose(1, 2).contiguous() copies nothing where

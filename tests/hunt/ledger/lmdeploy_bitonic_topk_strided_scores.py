@@ -21,7 +21,7 @@ from types import ModuleType
 
 import torch
 
-parts = "lmdeploy.pytorch.kernels.cuda.utils".split(".")  # without the server
+parts = ["lmdeploy", "pytorch", "kernels", "cuda", "utils"]  # without the server
 for count in range(1, 6):
     module = sys.modules[".".join(parts[:count])] = ModuleType(parts[count - 1])
 module.get_device_props = lambda _: {"multi_processor_count": 8}

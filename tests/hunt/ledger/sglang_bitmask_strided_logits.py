@@ -2,8 +2,8 @@
 
 package: sglang
 operator: sglang.kernels.ops.grammar.bitmask_ops.apply_token_bitmask_inplace_triton
-input: logits = zeros of 2 x 64, of which the first 32 columns; a bitmask that admits all
-  tokens in row 0 and none in row 1
+input: logits = zeros of 2 x 64, of which the first 32 columns; a bitmask that admits
+  all tokens in row 0 and none in row 1
 expected: row 1 is -inf
 actual: row 1 is 0, and the padding of row 0 is -inf
 line: sglang/kernels/ops/grammar/bitmask_ops.py:132: logits_strides is logits_shape[1]

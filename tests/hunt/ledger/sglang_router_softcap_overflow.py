@@ -28,16 +28,13 @@ module.is_hip = lambda: False
 from sglang.kernels.ops.moe.router import fused_moe_router_cudacore  # noqa: E402
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-x, weights = (
-    torch.ones(1, 512, device=device),
-    torch.full((4, 512), 0.01, device=device),
-)
+x = torch.ones(1, 512, device=device)
+weights = torch.full((4, 512), 0.01, device=device)
 weights[3] = 3.0
 logits = 30 * torch.tanh(x.double() @ weights.double().T / 30)
 expected = torch.softmax(logits, -1).topk(2)
 actual, experts = fused_moe_router_cudacore(x, weights, 2, 30.0)
 print("expected", expected.values.tolist(), expected.indices.tolist())
 print("actual", actual.tolist(), experts.tolist())
-raise SystemExit(
-    0 if torch.allclose(actual.double(), expected.values, atol=1e-4) else 1
-)
+right = torch.allclose(actual.double(), expected.values, atol=1e-4)
+raise SystemExit(0 if right else 1)

@@ -26,16 +26,12 @@ from torchao.prototype.moe_training.kernels import jagged_float8_scales as kerne
 device = "cuda"
 x = torch.ones(200, 64, device=device)
 ends = torch.tensor([32, 64], device=device, dtype=torch.int32)
-room, torch.empty = (
-    torch.empty,
-    lambda *size, **kw: (
-        room(size[0] + 128, **kw)[: size[0]]
-        if isinstance(size[0], int)
-        else room(*size, **kw)
-    ),
+real = torch.empty
+torch.empty = lambda size, **kw: (
+    real(size + 128, **kw)[:size] if isinstance(size, int) else real(size, **kw)
 )  # room behind the scales, so that the overrun hits nothing else
 scales = kernels.triton_fp8_per_group_rowwise_scales(x, ends)[1]
-torch.empty = room
+torch.empty = real
 after = scales.as_strided((128,), (1,), scales.numel())
 print("expected 448 for", scales.numel(), "rows, nothing beyond")
 print("actual", (scales != 448).sum().item(), "wrong, beyond", after[:4].tolist())

@@ -151,16 +151,16 @@ kfuzz.kernel(
 )
 kfuzz.kernel(
     kfuzz.Operator(
-        "sampled",  # of one candidate: whatever the seed, its own index
+        "sampled",  # all mass on one of two candidates: its index
         inputs={"indices": ks.tensors("B O", dtype="int64", within=(0, 999))},
         oracle=lambda indices: indices[:, 0],
         results={"y": "int64"},
-        shape_class="O == 1 and B >= 1",
+        shape_class="O == 2 and B >= 1",
     ),
     name="lmdeploy_multinomial_sampling",
 )(
     lambda indices: sampling.multinomial_sampling(
-        torch.ones(indices.shape, device=indices.device),
+        torch.tensor([[1.0, 0.0]], device=indices.device).expand(len(indices), 2),
         torch.zeros_like(indices[:, 0]),
         torch.zeros_like(indices[:, 0]),
         indices,
