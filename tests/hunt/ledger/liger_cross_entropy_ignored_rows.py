@@ -6,7 +6,7 @@ input: logits = [[1, 2], [3, 4]], float32, without gradient; target = [0, -100]
 expected: the logits are as before, as no gradient is asked for
 actual: the row of -100 is [0, 0]
 line: liger_kernel/ops/cross_entropy.py:106: stores 0 whatever HAS_GRADIENTS says
-since: 0.0.0
+since: 0.5.5
 last: 0.8.5
 state: new
 finite: yes

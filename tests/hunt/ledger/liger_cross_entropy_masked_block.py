@@ -7,7 +7,7 @@ expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: liger_kernel/ops/cross_entropy.py:179: m - m_new is -inf - -inf while nothing but
   masked logits was seen; liger's grpo_loss has the same from 2,048 on
-since: 0.0.0
+since: 0.5.5
 last: 0.8.5
 state: new
 finite: no

@@ -7,7 +7,7 @@ expected: 1 / 32768 each, with sum 1: sparsemax(x + c) = sparsemax(x)
 actual: a sum of 2; with logits of 10,000 a sum of 0
 line: liger_kernel/ops/sparsemax.py:43: cssv is 3.3e7, from which 1 cannot be taken in
   float32
-since: 0.6.0
+since: 0.5.10
 last: 0.8.5
 state: new
 finite: yes

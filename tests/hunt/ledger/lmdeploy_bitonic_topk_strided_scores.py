@@ -7,7 +7,7 @@ expected: the indices [3, 2, 1, 0] for both rows
 actual: the second row is whatever the scratch held; rows of a wider tensor are stored
   beyond its end
 line: lmdeploy/pytorch/kernels/cuda/bitonic_topk.py:143: out_ptr + batch_id * stride_m
-since: 0.11.0
+since: 0.14.0
 last: 0.18.0
 state: new
 finite: yes

@@ -7,7 +7,7 @@ expected: tokens [7, 9], of shape (2,), as with more candidates
 actual: zeros of shape (2, 1): token 0 for every sequence
 line: lmdeploy/pytorch/kernels/cuda/multinomial_sampling.py:77: returns
   torch.zeros_like(scores) before indices are looked at
-since: 0.6.2
+since: 0.10.2
 last: 0.18.0
 state: new
 finite: yes

@@ -7,7 +7,7 @@ expected: q, whose second half passes through
 actual: whatever torch.empty_like(q) held in the second half
 line: lmdeploy/pytorch/kernels/cuda/apply_rotary_pos_emb.py:151: q_embed is empty, and
   only half_size * 2 features of it are stored
-since: 0.6.2
+since: 0.10.2
 last: 0.18.0
 state: new
 finite: yes

@@ -6,7 +6,7 @@ input: x = [[1, nan, 3]], float32
 expected: [1], as x.argmax(-1), which its documentation names, and as for 65 such rows
 actual: [2]
 line: sglang/kernels/ops/speculative/row_argmax.py:31: tl.max drops NaN, v == cur_v too
-since: 0.5.23
+since: 0.5.22
 last: 0.5.23
 state: new
 finite: no

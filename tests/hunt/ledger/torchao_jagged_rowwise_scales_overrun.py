@@ -9,7 +9,7 @@ actual: some of the second group are 4.48e14, of rows that the first does not ha
   last group writes beyond the buffer
 line: torchao/prototype/moe_training/kernels/jagged_float8_scales.py:231: scales_mask
   asks tl.arange(0, BLOCK_SIZE) < M instead of the rows; two kernels of columns do too
-since: 0.14.0
+since: 0.14.1
 last: 0.18.0
 state: new
 finite: yes

@@ -7,7 +7,7 @@ expected: 32 everywhere, as (A @ B) * row_scale * col_scale
 actual: AssertionError: row_scale.squeeze() has no dimension left
 line: torchao/prototype/quantized_training/int8_mm.py:157: row_scale.squeeze().shape ==
   (A.shape[0],) is () == (1,) for one row
-since: 0.5.0
+since: 0.9.0
 last: 0.18.0
 state: new
 finite: yes

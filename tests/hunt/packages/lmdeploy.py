@@ -276,5 +276,5 @@ kfuzz.kernel(
     dtypes={"float32", "bfloat16"},
     name="lmdeploy_gated_delta_preprocess",
 )(lambda q, k, b, a, bias, scale: preprocess.gated_delta_preprocess(
-    q, k, b, a, bias, scale, 1
+    q, k, b, a, bias.contiguous(), scale.contiguous(), 1
 ))  # fmt: skip

@@ -52,7 +52,7 @@ def _blocks_of_rows(x: torch.Tensor) -> torch.Tensor:
 
 
 def _square_blocks(x: torch.Tensor) -> torch.Tensor:
-    tiles = x.unflatten(0, (-1, 128)).unflatten(-1, (-1, 128)).transpose(1, 2)
+    tiles = x.unflatten(0, (-1, 16)).unflatten(-1, (-1, 16)).transpose(1, 2)
     return _largest(tiles.flatten(2)) / 448.0
 
 
@@ -84,11 +84,11 @@ kfuzz.kernel(
         inputs={"x": ks.tensors("M N")},
         oracle=_square_blocks,
         results={"y": "float32"},
-        shape_class="M >= 128 and N >= 128 and M % 128 == 0 and N % 128 == 0",
+        shape_class="M >= 16 and N >= 16 and M % 16 == 0 and N % 16 == 0",
     ),
     layouts="contiguous",
     name="torchao_weight_quant",
-)(lambda x: blocks.fp8_blockwise_weight_quant(x)[1])
+)(lambda x: blocks.fp8_blockwise_weight_quant(x, 16)[1])
 
 
 def _wide(scale: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
