@@ -8,7 +8,7 @@ expected: 4.8037576, as torch.nn.functional.cross_entropy, to 6 digits in float3
 actual: 4.80273: wrong by 0.001, 8,000 times as much as torch in float32
 line: fla/modules/fused_cross_entropy/ops.py:72: b_sum adds logits with what they have
   in common, 2e6 here; b_lse and the target's logit are subtracted as late
-since: 0.6.0
+since: 0.5.1
 last: 0.6.0
 state: new
 finite: yes

@@ -8,7 +8,7 @@ expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: fla/modules/fused_cross_entropy/ops.py:74: b_logits - b_max is -inf - -inf, so
   that the block's part is nan and not -inf, and so is what the blocks are reduced to
-since: 0.0
+since: 0.5.1
 last: 0.6.0
 state: new
 finite: no

@@ -7,7 +7,7 @@ expected: rows of 2 and 3, as x * tau
 actual: rows of 2 and 5
 line: sglang/kernels/ops/elementwise/row_scale.py:106: tau.reshape(rows) is a view of
   stride 2, and the kernel loads tau_ptr + row
-since: 0.5.22
+since: 0.5.23
 last: 0.5.23
 state: new
 finite: yes

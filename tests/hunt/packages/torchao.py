@@ -65,6 +65,7 @@ kfuzz.kernel(
         shape_class="M >= 1 and N >= 128 and N % 128 == 0",
     ),
     layouts="contiguous",
+    nonfinite="undefined",  # data with a NaN stay NaN, their scale does not
     name="torchao_act_quant",
 )(lambda x: blocks.fp8_blockwise_act_quant(x)[1])
 kfuzz.kernel(
@@ -87,6 +88,7 @@ kfuzz.kernel(
         shape_class="M >= 16 and N >= 16 and M % 16 == 0 and N % 16 == 0",
     ),
     layouts="contiguous",
+    nonfinite="undefined",
     name="torchao_weight_quant",
 )(lambda x: blocks.fp8_blockwise_weight_quant(x, 16)[1])
 
@@ -134,6 +136,7 @@ kfuzz.kernel(
     ),
     layouts="contiguous",
     index_dtypes={"int32"},
+    nonfinite="undefined",
     name="torchao_jagged_rowwise_scales",
 )(lambda x, ends: jagged.triton_fp8_per_group_rowwise_scales(x, ends[1:])[1])
 columns = {"x": ks.tensors("K N"), "ends": ks.offsets("S", of="K")}
@@ -147,6 +150,7 @@ kfuzz.kernel(
     ),
     layouts="contiguous",
     index_dtypes={"int32"},
+    nonfinite="undefined",
     name="torchao_jagged_colwise_scales",
 )(lambda x, ends: jagged.triton_fp8_per_group_colwise_scales(x, ends[1:])[1])
 kfuzz.kernel(
@@ -161,6 +165,7 @@ kfuzz.kernel(
     ),
     layouts="contiguous",
     index_dtypes={"int32"},
+    nonfinite="undefined",
     name="torchao_jagged_colwise_dual",
 )(
     lambda x, ends, z: torch.cat(
@@ -195,7 +200,10 @@ tensors = kfuzz.Operator(
 )
 for _algorithm in nocompile.KernelAlgorithm:
     kfuzz.kernel(
-        tensors, layouts="contiguous", name=f"torchao_scale_{_algorithm.value}"
+        tensors,
+        layouts="contiguous",
+        nonfinite="undefined",
+        name=f"torchao_scale_{_algorithm.value}",
     )(
         lambda x, algorithm=_algorithm: nocompile._hp_tensor_to_scale(
             x, nocompile.FP8_DTYPE_MAP[x.dtype], 448.0, algorithm
