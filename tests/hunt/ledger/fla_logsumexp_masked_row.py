@@ -11,13 +11,15 @@ since: 0.0
 last: 0.6.0
 state: new
 finite: no
-device: any
+device: cuda
 """
 
 import torch
 from fla.ops.utils.logsumexp import logsumexp_fwd
 
-device = "cuda" if torch.cuda.is_available() else "cpu"
+if not torch.cuda.is_available():  # the interpreter alone does not run it
+    raise SystemExit(77)
+device = "cuda"
 x = torch.full((1, 2), float("-inf"), device=device)
 
 expected = torch.logsumexp(x, -1).item()

@@ -16,7 +16,9 @@ device: cuda
 import torch
 from liger_kernel.ops.group_norm import LigerGroupNormFunction
 
-device = "cuda" if torch.cuda.is_available() else "cpu"
+if not torch.cuda.is_available():  # the interpreter alone does not run it
+    raise SystemExit(77)
+device = "cuda"
 x = (100 + torch.arange(128) % 4 / 2).reshape(1, 2, 64).bfloat16().to(device)
 weight = torch.ones(2, device=device, dtype=x.dtype)
 

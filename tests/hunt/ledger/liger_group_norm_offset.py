@@ -16,7 +16,9 @@ device: cuda
 import torch
 from liger_kernel.ops.group_norm import LigerGroupNormFunction
 
-device = "cuda" if torch.cuda.is_available() else "cpu"
+if not torch.cuda.is_available():  # the interpreter alone does not run it
+    raise SystemExit(77)
+device = "cuda"
 torch.manual_seed(0)
 x = (10_000 + torch.randn(1, 2, 64) / 10).to(device)
 weight, bias = torch.ones(2, device=device), torch.zeros(2, device=device)

@@ -17,7 +17,9 @@ device: cuda
 import torch
 from liger_kernel.ops.poly_norm import LigerPolyNormFunction
 
-device = "cuda" if torch.cuda.is_available() else "cpu"
+if not torch.cuda.is_available():  # the interpreter alone does not run it
+    raise SystemExit(77)
+device = "cuda"
 x = torch.tensor([[8.0, 1.0, 2.0, 3.0]], device=device, dtype=torch.float16)
 weight = torch.tensor([1.0, 0.0, 0.0], device=device, dtype=x.dtype)
 
