@@ -9,7 +9,7 @@ expected: the same gradient the second time
 actual: 3 times the first
 line: fla/modules/fused_linear_cross_entropy/ops.py: elementwise_mul_kernel scales the
   saved tensors in place
-since: 0.0
+since: 0.5.1
 last: 0.6.0
 state: new
 finite: yes
