@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -373,13 +373,9 @@ def resolve_one(target: str, name: str, *, base: Path | None = None) -> Source:
     sources = resolve(target, base=base)
     if len(sources) != 1:
         held = f"{len(sources)} files that mention kfuzz" if sources else "no kernel"
-        raise UsageError(
-            f"the folder holds {held}: it names no one kernel",
-            where=target,
-            fix=f"name the file: path.py::{name}",
-        )
-    (source,) = sources
-    return replace(source, only=source.only or (name,))
+        what = f"the folder holds {held}: it names no one kernel"
+        raise UsageError(what, where=target, fix=f"name the file: path.py::{name}")
+    return replace(sources[0], only=sources[0].only or (name,))
 
 
 def load(source: Source, *, root: Path) -> list[LoadedKernel]:
@@ -395,17 +391,16 @@ def load(source: Source, *, root: Path) -> list[LoadedKernel]:
     bound = REGISTRY.get(name, [])
     where = str(source.file or source.module)
     if source.only:
-        names = [b.name for b in bound]
-        monitored = MONITORED.get(name, [])
-        bound = [*bound, *(b for b in monitored if b.name not in names)]
-        names = [b.name for b in bound]
+        held = {b.name: b for b in bound}
+        for monitored in MONITORED.get(name, []):
+            held.setdefault(monitored.name, monitored)
         for wanted in source.only:
-            if wanted not in names:
-                fix = suggestion(wanted, names) if names else "it binds none"
+            if wanted not in held:
+                fix = suggestion(wanted, list(held)) if held else "it binds none"
                 if os.path.isabs(where):
                     where = relative(where, root)
                 raise NothingToRunError(f"no kernel {wanted!r}", where=where, fix=fix)
-        bound = [b for b in bound if b.name in source.only]
+        bound = [b for b in held.values() if b.name in source.only]
     given = (b.function for b in bound)
     forwards = (f.forward if isinstance(f, Backward) else f for f in given)
     if any(isinstance(f, CustomOp) for f in forwards):
@@ -469,9 +464,9 @@ def _imported_here(source: Source) -> str:
 def _gradients(source: Source, root: Path) -> list[LoadedKernel]:
     """Return the gradients bound with the kernels that a source names, loaded."""
     module = source.module if source.file is None else import_source(source)
-    named = [b.name for b in REGISTRY.get(module, [])]
     wanted = tuple(f"{name}{GRADIENTS}" for name in source.only)
-    found = tuple(name for name in named if name.startswith(wanted))
+    names = (bound.name for bound in REGISTRY.get(module, []))
+    found = tuple(name for name in names if name.startswith(wanted))
     return load(replace(source, only=found), root=root) if found else []
 
 
@@ -537,10 +532,9 @@ def _python_files(folder: Path) -> list[Path]:
     """Return the files below a folder that mention kfuzz, sorted."""
     out = []
     for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).parts
-        if any(p in _SKIPPED or p.startswith(".") for p in parts[:-1]):
-            continue
-        if not path.is_file():  # a folder, a pipe
+        above = path.relative_to(folder).parts[:-1]
+        left_out = any(part in _SKIPPED or part.startswith(".") for part in above)
+        if left_out or not path.is_file():  # a folder, a pipe
             continue
         try:
             if "kfuzz" in path.read_text(encoding="utf-8", errors="replace"):
@@ -559,9 +553,14 @@ def _import_file(path: Path) -> ModuleType:
         raise UsageError("not a Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # Like pytest, so that a target can import its neighbours.
+    # Before the rest, like pytest, so that a target can import its neighbours; behind
+    # where the file bears the name of the library whose kernels it binds.
     folder = str(path.parent)
-    if folder not in sys.path:
+    others = [place for place in sys.path if place != folder]
+    library = PathFinder.find_spec(path.stem, others)
+    if library is not None and library.origin is not None:
+        sys.path[:] = [*others, folder]
+    elif folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         with _importing(str(path)):

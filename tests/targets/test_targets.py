@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -408,3 +409,23 @@ def test_a_files_name_in_findings_is_the_same_in_every_locale(
     assert name_of(b"k\xe4rnel.py", "utf-8") == ""  # nothing that can be printed
     monkeypatch.setattr(os, "fsencode", lambda t: t.encode("ascii", "surrogateescape"))
     assert name_of("kärnel.py".encode(), "ascii") == "kärnel.py"
+
+
+def test_a_file_that_bears_its_librarys_name_binds_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "installed" / "borrowed.py"
+    file = tmp_path / "bindings" / "borrowed.py"
+    for path in (library, file):
+        path.parent.mkdir()
+    library.write_text("def relu(x): return x.clamp(min=0)\n")
+    file.with_name("neighbour.py").write_text("NAME = 'borrowed_relu'\n")
+    file.write_text(
+        "import borrowed, kfuzz, neighbour\n"
+        "from kfuzz.contracts import operators as ops\n"
+        "kfuzz.kernel(ops.relu, name=neighbour.NAME)(lambda x: borrowed.relu(x))\n"
+    )
+    monkeypatch.setattr("sys.path", [*sys.path, str(library.parent)])
+    (loaded,) = load(Source(file), root=tmp_path)
+    assert loaded.kernel.name == "borrowed_relu"
+    assert loaded.kernel.function(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]

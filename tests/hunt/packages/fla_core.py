@@ -32,6 +32,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 
+PACKAGE = "fla-core"
+VERSION = "0.6.0"
+NEEDS = ("einops==0.8.2",)
+
 
 def _cumsum_of_chunks(g: torch.Tensor) -> torch.Tensor:
     steps = g.shape[1]

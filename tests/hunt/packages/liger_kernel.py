@@ -16,6 +16,10 @@ import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
 
+PACKAGE = "liger-kernel"
+VERSION = "0.8.5"
+NEEDS = ()
+
 relu_squared = kfuzz.Operator(
     "relu_squared",
     inputs={"x": ks.tensors("*")},

@@ -1,0 +1,29 @@
+"""torchao's blockwise float8 quantization divides a block of zeros by their maximum.
+
+package: torchao
+operator: torchao.kernel.blockwise_quantization.fp8_blockwise_act_quant
+input: x = zeros of 1 x 128, float32: a token of padding
+expected: zeros
+actual: nan (fp8_blockwise_weight_quant likewise)
+line: torchao/kernel/blockwise_quantization.py:157: y = x / s, where s is 0
+since: 0.15.0
+last: 0.18.0
+state: known upstream, pytorch/ao#4713 (for Float8Tensor, another path)
+finite: yes
+device: cuda
+"""
+
+import torch
+from torch.utils._triton import has_triton
+
+if not has_triton():
+    raise SystemExit(77)
+from torchao.kernel.blockwise_quantization import fp8_blockwise_act_quant
+
+x = torch.zeros(1, 128, device="cuda")
+y, scale = fp8_blockwise_act_quant(x)
+actual = y.float() * scale
+
+print("expected", x[0, :4].tolist())
+print("actual", actual[0, :4].tolist(), "of", y[0, :4].float().tolist())
+raise SystemExit(0 if torch.equal(y.float(), x) else 1)
