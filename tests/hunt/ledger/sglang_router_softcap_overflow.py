@@ -21,7 +21,7 @@ from types import ModuleType
 import torch
 
 folder = next(d for d in sys.path if os.path.isdir(os.path.join(d, "sglang/srt")))
-for name in ("sglang", "sglang.srt", "sglang.srt.utils"):
+for name in ("sglang", "sglang.kernels", "sglang.srt", "sglang.srt.utils"):
     module = sys.modules[name] = ModuleType(name)  # without the server
     module.__path__ = [os.path.join(folder, *name.split("."))]
 module.is_hip = lambda: False
