@@ -21,9 +21,9 @@ from types import ModuleType
 import torch
 
 folder = next(d for d in sys.path if os.path.isdir(os.path.join(d, "sglang/srt")))
-for name in ("sglang", "sglang.kernels", "sglang.srt", "sglang.srt.utils"):
-    module = sys.modules[name] = ModuleType(name)  # without the server
-    module.__path__ = [os.path.join(folder, *name.split("."))]
+for name in (".kernels", ".kernels.ops", ".kernels.ops.moe", ".srt", "", ".srt.utils"):
+    module = sys.modules["sglang" + name] = ModuleType("sglang" + name)  # no server
+    module.__path__ = [os.path.join(folder, "sglang", *name.split("."))]
 module.is_hip = lambda: False
 from sglang.kernels.ops.moe.router import fused_moe_router_cudacore  # noqa: E402
 
