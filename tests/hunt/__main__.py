@@ -13,7 +13,7 @@ import argparse
 import fnmatch
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,8 +180,10 @@ def _replayed(ran: replaying.Ran) -> tuple[str, ...]:
 
 
 def _side_by_side(one: Callable[[Any], Any], over: Iterable[Any], at_once: int) -> Any:
+    """Yield what comes of each, as it comes: one may take its whole time."""
     with ThreadPoolExecutor(at_once) as pool:
-        yield from pool.map(one, over)
+        for done in as_completed([pool.submit(one, each) for each in over]):
+            yield done.result()
 
 
 def _head(heads: Iterable[str]) -> None:

@@ -170,6 +170,7 @@ def _before(
     if older is None:
         return {}
     command = ["replay", "--device", device, "--fail-on", "any"]
+    command += ["--target", f"{one.path}::{place.name}"]  # outside that project
     document = _asked(one, older, keep, place, command, 60.0)
     if isinstance(document, str):
         return {}

@@ -14,6 +14,7 @@ NEEDS = ()
 kfuzz.kernel(
     ops.linear_cross_entropy.fixed(label_smoothing=0.0),
     name="cce",
+    out_of_bounds="undefined",
     layouts="contiguous",
     shape_class="N >= 1 and K >= 1 and C >= 1",
 )(

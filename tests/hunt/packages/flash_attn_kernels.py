@@ -86,6 +86,7 @@ kfuzz.kernel(
 ))  # fmt: skip
 kfuzz.kernel(
     ops.cross_entropy.fixed(reduction="none"), name="flash_cross_entropy",
+    out_of_bounds="undefined",
     dtypes={"float32"},
 )(lambda logits, target, ignore_index, label_smoothing, reduction: (
     cross_entropy_loss(

@@ -33,5 +33,8 @@ def xformers_rms_norm_add(
 
 
 kfuzz.kernel(
-    ops.index_select, name="xformers_index_select", shape_class="K < V and D >= 1"
+    ops.index_select,
+    name="xformers_index_select",
+    shape_class="K < V and D >= 1",
+    out_of_bounds="undefined",
 )(lambda x, index: index_select_cat([x], [index]).view(len(index), x.shape[1]))
