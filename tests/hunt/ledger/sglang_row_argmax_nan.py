@@ -7,7 +7,7 @@ expected: [1], as x.argmax(-1), which its documentation names, and as for 65 suc
 actual: [2]
 line: sglang/kernels/ops/speculative/row_argmax.py:29: tl.max drops NaN, v == cur_v too;
   _argmax_pair, for more rows, keeps it
-since: 0.5.22
+since: 0.5.21
 last: 0.5.23
 state: new
 finite: no
