@@ -5,10 +5,11 @@ operator: bitsandbytes.backends.triton.ops.quantize_4bit, of the XPU backend
 input: the transpose of a matrix of 64 x 64, float32, blocks of 64, nf4
 expected: the codes of its contiguous copy, as the CUDA backend gives
 actual: those of the matrix that was transposed
-line: bitsandbytes/backends/triton/ops.py: A is passed on without contiguous()
-since: 0.46.0
+line: bitsandbytes/backends/triton/ops.py:93: A goes to the kernel as it lies in memory;
+  A.contiguous() mends it, as quantize_blockwise of the same file has it
+since: 0.48.0
 last: 0.50.2
-state: new
+state: known upstream, bitsandbytes-foundation/bitsandbytes#1690 (mended in its CUDA backend)
 finite: yes
 device: cuda
 """

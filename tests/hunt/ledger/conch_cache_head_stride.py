@@ -1,12 +1,13 @@
-"""Heads are stored at the key's stride between heads, whatever the cache's is.
+"""Heads are cached at the key's stride between heads, whatever the cache's is.
 
 package: conch-triton-kernels
 operator: conch.ops.vllm.reshape_and_cache.reshape_and_cache
 input: one token of 2 heads of 2; a cache whose heads lie before its slots in memory
 expected: the heads 1, 2 and 3, 4 in slot 0 of the cache
 actual: the second head lands in slot 1 of the first
-line: conch/kernels/vllm/reshape_and_cache.py: kv_cache_head_stride is never read
-since: 1.0
+line: conch/kernels/vllm/reshape_and_cache.py:102: the store adds head_offset, of the
+  key; kv_cache_head_stride, which 1.2.1 multiplied by, is never read
+since: 1.3
 last: 1.3
 state: new
 finite: yes

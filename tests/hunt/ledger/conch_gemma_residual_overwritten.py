@@ -5,8 +5,9 @@ operator: conch.ops.normalization.gemma_rms_norm.gemma_rms_norm, with a residual
 input: x = [1, 1], residual = [1, 1], weight 0, float32
 expected: the sum as the new residual: 2, 2
 actual: 1, 1: the norm is taken in place of the tensor that is returned as residual
-line: conch/ops/normalization/gemma_rms_norm.py: residual = x, then x in place
-since: 1.0
+line: conch/ops/normalization/gemma_rms_norm.py:20: residual = x, and the launcher then
+  works in place; its reference, which does not, returns 2, 2
+since: 0.0.1
 last: 1.3
 state: new
 finite: yes

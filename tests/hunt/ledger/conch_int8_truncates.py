@@ -3,10 +3,11 @@
 package: conch-triton-kernels
 operator: conch.ops.quantization.int8.scaled_int8_quant
 input: x = [0.9, -0.9], float32, scale 1
-expected: 1, -1, as its comment and the operator of vLLM that it replaces
+expected: 1, -1, as the kernel's comment says (scale, round, clamp) and as the operator
+  of vLLM that it replaces; its own reference in torch truncates, too
 actual: 0, 0
-line: conch/kernels/quantization/int8.py: tl.clamp(...).to(tl.int8) without rounding
-since: 1.0
+line: conch/kernels/quantization/int8.py:58: tl.clamp(...).to(tl.int8) without rounding
+since: 0.0.1
 last: 1.3
 state: new
 finite: yes

@@ -3,10 +3,12 @@
 package: conch-triton-kernels
 operator: conch.ops.vision.nms.nms
 input: two equal boxes (0, 0, 300, 300), float16, scores 0.9 and 0.8, threshold 0.5
-expected: the first box alone
+expected: the first box alone, as with float32 and as torchvision, from where it was
+  ported, which multiplies in float32
 actual: both: 300 * 300 is inf in float16, and inf / inf overlaps nothing
-line: conch/kernels/vision/nms.py: box1_area, in the boxes' format
-since: 1.1
+line: conch/kernels/vision/nms.py:90: box1_area is taken in the boxes' format; box2_area
+  and inter_area, too
+since: 1.3
 last: 1.3
 state: new
 finite: yes

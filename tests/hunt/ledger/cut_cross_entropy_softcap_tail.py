@@ -2,11 +2,12 @@
 
 package: cut-cross-entropy
 operator: cut_cross_entropy.linear_cross_entropy, softcap=2, impl="cce"
-input: one embedding of 64 zeros, 3 words, bfloat16, target 0
+input: 16 embeddings of 64 zeros, 3 words, bfloat16, targets 0
 expected: log(3) = 1.0986
-actual: about 3.0: each of the 125 padded columns adds exp(-2)
-line: cut_cross_entropy/cce_lse_forward.py:71: -inf is soft-capped after the mask
-since: 24.11.1
+actual: about 3.0: each of the 125 columns that pad a block of 128 adds exp(-2)
+line: cut_cross_entropy/cce_lse_forward.py:78: tl_softcapping makes -softcap of the
+  mask's -inf; to mask after it mends it
+since: 24.11.3
 last: 25.1.1
 state: new
 finite: yes

@@ -6,9 +6,9 @@ operator: fla.modules.fused_cross_entropy.cross_entropy_loss
 input: logits of one row, float32: 65,536 of -inf, then 2 zeros; target = [65536]
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
-line: fla/modules/fused_cross_entropy/ops.py:74: b_logits - b_max is -inf - -inf, so
+line: fla/modules/fused_cross_entropy/ops.py:62: b_logits - b_max is -inf - -inf, so
   that the block's part is nan and not -inf, and so is what the blocks are reduced to
-since: 0.5.1
+since: 0.3.2
 last: 0.6.0
 state: new
 finite: no

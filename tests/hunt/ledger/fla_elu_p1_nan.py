@@ -6,7 +6,7 @@ operator: fla.modules.activations.elu_p1
 input: x = [nan], float32, one element
 expected: nan, as torch.nn.functional.elu(x) + 1, and as elu_p1 itself on a CPU
 actual: 1.0
-line: fla/modules/activations/ops.py:190: exp(tl.minimum(nan, 0)) is exp(0)
+line: fla/modules/activations/ops.py:168: tl.minimum(nan, 0) is 0, and exp(0) is 1
 since: 0.6.0
 last: 0.6.0
 state: new

@@ -7,9 +7,9 @@ input: x = ones of 2 x 4, weight = zeros of 3 x 4, float32; target = [0, 1]; the
   gradient of 3 * loss by weight, twice through a kept graph
 expected: the same gradient the second time
 actual: 3 times the first
-line: fla/modules/fused_linear_cross_entropy/ops.py: elementwise_mul_kernel scales the
-  saved tensors in place
-since: 0.5.1
+line: fla/modules/fused_linear_cross_entropy/ops.py:239: elementwise_mul_kernel scales
+  the saved tensors in place; its comment expects repeated backward passes
+since: 0.3.2
 last: 0.6.0
 state: new
 finite: yes

@@ -6,8 +6,8 @@ operator: fla.ops.utils.logsumexp.logsumexp_fwd
 input: x = [-inf, -inf], float32, one row
 expected: -inf, as torch.logsumexp
 actual: nan
-line: fla/ops/utils/logsumexp.py:47: b_x - b_m is -inf - -inf
-since: 0.4.2
+line: fla/ops/utils/logsumexp.py:45: b_x - b_m is -inf - -inf
+since: 0.3.2
 last: 0.6.0
 state: new
 finite: no

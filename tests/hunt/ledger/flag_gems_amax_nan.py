@@ -4,10 +4,10 @@ package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.amax
 input: a row of 2 zeros with a NaN at 1, float32
-expected: what torch.amax gives, whose overload it replaces
-actual: see the sentence
-line: flag_gems/ops/amax.py: tl.max drops NaN
-since: 5.0.2
+expected: nan, as torch.amax, whose overload it replaces
+actual: 0.0
+line: flag_gems/ops/amax.py:80: tl.maximum(_all, a) drops NaN, and tl.max after it
+since: 4.2.0
 last: 5.0.2
 state: new
 finite: no

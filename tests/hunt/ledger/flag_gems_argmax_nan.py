@@ -1,13 +1,14 @@
-"""The place of the maximum of a row with a NaN is that of neither.
+"""The index of the maximum of a row with a NaN is not the NaN's, as torch's is.
 
 package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.argmax
 input: a row of 256 zeros with a NaN at 1, float32
-expected: what torch.argmax gives, whose overload it replaces
-actual: see the sentence
-line: flag_gems/ops/argmax.py: NaN is compared with >
-since: 5.0.2
+expected: 1, as torch.argmax, whose overload it replaces
+actual: another index, of a zero: which one follows from the order of the reduction
+line: flag_gems/ops/argmax.py:137: tl.max(..., return_indices=True) compares with >,
+  which is false for NaN
+since: 4.2.0
 last: 5.0.2
 state: new
 finite: no

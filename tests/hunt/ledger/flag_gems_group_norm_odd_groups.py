@@ -3,13 +3,14 @@
 package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.group_norm
-input: 10 channels in 2 groups, one value a channel: zeros but x[7] = 1, float32
-expected: what torch.native_group_norm gives
-actual: -0.375 in the first group: channel 5 to 7 of the next one count, too
+input: 10 channels in 2 groups of 5, one value a channel: zeros but x[7] = 1, float32
+expected: zeros in the first group, whose channels are all zero, as
+  torch.native_group_norm
+actual: -0.375 in the first group: channels 5 to 7 of the next one count, too
 line: flag_gems/ops/groupnorm.py:42: the mask ends at the last channel, not the group
-since: 5.0.2
+since: 4.2.0
 last: 5.0.2
-state: new
+state: known upstream, flagos-ai/FlagGems#4984
 finite: yes
 device: cuda
 """

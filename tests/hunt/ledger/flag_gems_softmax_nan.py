@@ -1,13 +1,14 @@
-"""A NaN in a row of more than 131,072 elements is lost: the others come out as numbers.
+"""A NaN among the first elements of a row beyond 131,072 is lost by softmax.
 
 package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.softmax
 input: a row of 131073 zeros with a NaN at 0, float32
-expected: what torch.softmax gives, whose overload it replaces
-actual: see the sentence
-line: flag_gems/ops/softmax.py: tl.maximum of blocks drops NaN
-since: 5.0.2
+expected: nan everywhere, as torch.softmax, whose overload it replaces
+actual: numbers everywhere but in the NaN's place
+line: flag_gems/ops/softmax.py:124: tl.maximum(-inf, nan) is -inf, which all_neg_inf
+  takes for a masked element
+since: 4.2.0
 last: 5.0.2
 state: new
 finite: no

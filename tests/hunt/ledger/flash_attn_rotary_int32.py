@@ -6,8 +6,8 @@ operator: flash_attn.ops.triton.rotary.apply_rotary
 input: 33 x 16384 x 64 x 64, bfloat16 (4.4 GB), all ones; cos 1, sin 0
 expected: ones, everywhere
 actual: an illegal access, or a last batch that is not written
-line: flash_attn/ops/triton/rotary.py:50: X + pid_batch * stride_x_batch, in 32 bits
-since: 2.0.0
+line: flash_attn/ops/triton/rotary.py:51: X + pid_batch * stride_x_batch, in 32 bits
+since: 2.2.0
 last: 2.8.3.post2
 state: new
 finite: yes

@@ -5,7 +5,7 @@ operator: liger_kernel.ops.cross_entropy.LigerCrossEntropyFunction
 input: x = [[0, 1], [2, 3]].T as logits, float32, strides (1, 2); target = [0, 1]
 expected: the gradient of torch.nn.functional.cross_entropy
 actual: the logits themselves
-line: liger_kernel/ops/cross_entropy.py:410: HAS_GRADIENTS asks the copy made by
+line: liger_kernel/ops/cross_entropy.py:459: HAS_GRADIENTS asks the copy made by
   contiguous(), which inside a forward of autograd requires no gradient
 since: 0.6.3
 last: 0.8.5

@@ -5,7 +5,7 @@ operator: liger_kernel.ops.poly_norm.LigerPolyNormFunction
 input: x = [8, 1, 2, 3], float16; weight = [1, 0, 0], bias = [0]
 expected: [1.997, 0.004, 0.031, 0.105], the cubes by their root mean square
 actual: zeros, as the mean square overflows to infinity
-line: liger_kernel/ops/poly_norm.py:72: X_pow3 * X_pow3 is float16; the backward pass
+line: liger_kernel/ops/poly_norm.py:75: X_pow3 * X_pow3 is float16; the backward pass
   converts to float32 first
 since: 0.6.3
 last: 0.8.5

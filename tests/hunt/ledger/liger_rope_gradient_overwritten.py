@@ -5,11 +5,11 @@ operator: liger_kernel.ops.rope.LigerRopeFunction
 input: y = rope(q) + r, of 1 x 1 x 2 x 4, float32, r = 1 * leaf; a quarter turn
 expected: the gradient of the leaf is the gradient of y
 actual: the gradient of y, turned
-line: liger_kernel/ops/rope.py:279: dq.transpose(1, 2).contiguous() copies nothing where
-  the gradient lies as B S H D, and the kernel stores over it
+line: liger_kernel/ops/rope.py:233: dq.contiguous(), of the transposed gradient, copies
+  nothing where the gradient lies as B S H D, and the kernel stores over it
 since: 0.0.0
 last: 0.8.5
-state: known upstream, linkedin/Liger-Kernel#272 (in-place in general)
+state: new
 finite: yes
 device: any
 """

@@ -5,7 +5,7 @@ operator: liger_kernel.ops.tvd.LigerTVDLossFunction
 input: p = q = [[0.5, 0.5]], float32; shift_labels = [-100]
 expected: a loss, 0 as LigerJSD gives for such a batch
 actual: ZeroDivisionError: float division by zero
-line: liger_kernel/ops/tvd.py:127: 1.0 / n_non_ignore, on the host
+line: liger_kernel/ops/tvd.py:130: 1.0 / n_non_ignore, on the host
 since: 0.8.0
 last: 0.8.5
 state: new

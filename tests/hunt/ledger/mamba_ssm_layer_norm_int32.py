@@ -6,8 +6,8 @@ operator: mamba_ssm.ops.triton.layer_norm.rms_norm_fn
 input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), all ones
 expected: ones in every row
 actual: an illegal access, or a last row that is not written
-line: mamba_ssm/ops/triton/layer_norm.py:197: X += row * stride_x_row, in 32 bits
-since: 1.0.0
+line: mamba_ssm/ops/triton/layer_norm.py:221: X += row * stride_x_row, in 32 bits
+since: 2.0.0
 last: 2.3.2.post1
 state: new
 finite: yes

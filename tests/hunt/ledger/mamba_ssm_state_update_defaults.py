@@ -6,8 +6,9 @@ operator: mamba_ssm.ops.triton.selective_state_update.selective_state_update
 input: a state of 1 x 16 x 16, no D, no dt_bias, float32
 expected: an output of 1 x 16, as of the package's selective_state_update_ref
 actual: TypeError: * needs an iterable, not int
-line: mamba_ssm/ops/triton/selective_state_update.py: *(...) if D is not None else 0
-since: 1.2.0
+line: mamba_ssm/ops/triton/selective_state_update.py:211: *(...) if D is not None else 0
+  unpacks 0; 207 for dt_bias; (0, 0) mends it
+since: 1.2.1
 last: 2.3.2.post1
 state: new
 finite: yes

@@ -5,8 +5,8 @@ operator: sageattention.sageattn, with its default smooth_k=True
 input: one head of 64, 64 keys of 1, float16
 expected: the keys are 1 after the call
 actual: they are 0
-line: sageattention/core.py:88: k -= km
-since: 1.0.2
+line: sageattention/core.py:91: k -= km; k - km mends it, as 1.0.4 had it
+since: 1.0.5
 last: 1.0.6
 state: new
 finite: yes

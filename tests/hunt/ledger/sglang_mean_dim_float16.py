@@ -5,7 +5,7 @@ operator: sglang.srt.batch_invariant_ops.batch_invariant_ops.mean_kernel
 input: x of 1 x 1024 x 1, float16, of 100
 expected: 100, as torch.mean, which adds in float32
 actual: inf, as the sum is 102,400
-line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:502: tl.sum(vals) of float16
+line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:500: tl.sum(vals) of float16
 since: 0.5.3
 last: 0.5.23
 state: new

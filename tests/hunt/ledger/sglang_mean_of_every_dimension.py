@@ -5,7 +5,7 @@ operator: sglang.srt.batch_invariant_ops.batch_invariant_ops.mean_batch_invarian
 input: x = [1, 2, 3], float32, dim = [], as torch.mean(x) calls aten::mean.dim
 expected: 2, the mean of every dimension
 actual: 6
-line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:645: n_elems multiplies the
+line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:632: n_elems multiplies the
   sizes of no dimension; with several it is float32 whatever the dtype
 since: 0.5.3
 last: 0.5.23

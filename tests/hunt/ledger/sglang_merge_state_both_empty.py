@@ -5,10 +5,10 @@ operator: sglang.kernels.ops.attention.merge_state.merge_state_triton
 input: two outputs of zeros, 1 x 1 x 4, float32, whose log-sum-exps are -inf
 expected: zeros, with a log-sum-exp of -inf
 actual: nan for both
-line: sglang/kernels/ops/attention/merge_state.py:32: p_lse - max_lse is -inf - -inf
+line: sglang/kernels/ops/attention/merge_state.py:31: p_lse - max_lse is -inf - -inf
 since: 0.5.16
 last: 0.5.23
-state: new
+state: known upstream, vllm-project/vllm#39148 (of the same kernel there)
 finite: no
 device: any
 """

@@ -5,8 +5,9 @@ operator: sglang.kernels.ops.speculative.row_argmax.row_argmax
 input: x = [[1, nan, 3]], float32
 expected: [1], as x.argmax(-1), which its documentation names, and as for 65 such rows
 actual: [2]
-line: sglang/kernels/ops/speculative/row_argmax.py:31: tl.max drops NaN, v == cur_v too
-since: 0.5.22
+line: sglang/kernels/ops/speculative/row_argmax.py:29: tl.max drops NaN, v == cur_v too;
+  _argmax_pair, for more rows, keeps it
+since: 0.5.21
 last: 0.5.23
 state: new
 finite: no

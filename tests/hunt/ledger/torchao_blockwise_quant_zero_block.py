@@ -5,10 +5,11 @@ operator: torchao.kernel.blockwise_quantization.fp8_blockwise_act_quant
 input: x = zeros of 1 x 128, float32: a token of padding
 expected: zeros
 actual: nan (fp8_blockwise_weight_quant likewise)
-line: torchao/kernel/blockwise_quantization.py:157: y = x / s, where s is 0
+line: torchao/kernel/blockwise_quantization.py:163: y = x / s, where s is 0;
+  _choose_scale_float8 has the same (pytorch/ao#4713)
 since: 0.15.0
 last: 0.18.0
-state: known upstream, pytorch/ao#4713 (for Float8Tensor, another path)
+state: new
 finite: yes
 device: cuda
 """

@@ -5,9 +5,9 @@ operator: torchao.prototype.quantized_training.int8_mm.scaled_int8_mm
 input: A = ones of 1 x 32, B = ones of 32 x 16, int8; row_scale of 1, col_scale of 16
 expected: 32 everywhere, as (A @ B) * row_scale * col_scale
 actual: AssertionError: row_scale.squeeze() has no dimension left
-line: torchao/prototype/quantized_training/int8_mm.py:157: row_scale.squeeze().shape ==
+line: torchao/prototype/quantized_training/int8_mm.py:152: row_scale.squeeze().shape ==
   (A.shape[0],) is () == (1,) for one row
-since: 0.9.0
+since: 0.6.1
 last: 0.18.0
 state: new
 finite: yes

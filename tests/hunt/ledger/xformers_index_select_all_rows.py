@@ -5,8 +5,8 @@ operator: xformers.ops.indexing.index_select_cat
 input: a matrix of 2 rows; rows 1 and 0
 expected: the rows in the other order
 actual: ValueError: The number of indices cannot exceed the number of rows
-line: xformers/ops/_triton/k_index_select_cat.py:55: num_indices < num_rows
-since: 0.0.22
+line: xformers/ops/_triton/k_index_select_cat.py:54: num_indices < num_rows
+since: 0.0.23
 last: 0.0.35
 state: new
 finite: yes

@@ -5,8 +5,9 @@ operator: xformers.ops.rmsnorm.rms_norm_add
 input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), ones added to zeros
 expected: ones in every row, as of rms_norm
 actual: an illegal access, or a last row that is not written
-line: xformers/ops/_triton/rmsnorm_kernels.py:61: row is not made 64 bits wide
-since: 0.0.24
+line: xformers/ops/_triton/rmsnorm_kernels.py:62: row is not made 64 bits wide, as line
+  25 makes it
+since: 0.0.22
 last: 0.0.35
 state: new
 finite: yes
