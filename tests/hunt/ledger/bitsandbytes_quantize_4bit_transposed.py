@@ -9,7 +9,7 @@ line: bitsandbytes/backends/triton/ops.py:93: A goes to the kernel as it lies in
   A.contiguous() mends it, as quantize_blockwise of the same file has it
 since: 0.48.0
 last: 0.50.2
-state: known upstream, bitsandbytes-foundation/bitsandbytes#1690 (mended in its CUDA backend)
+state: known upstream, bitsandbytes-foundation/bitsandbytes#1690 (mended for CUDA)
 finite: yes
 device: cuda
 """
