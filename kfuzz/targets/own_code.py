@@ -35,21 +35,36 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     operators of compiled libraries, modules that are imported when called, libraries of
     many files.
     """
-    return _libraries_of(kernel, follow=True) is not None
+    function = inspect.unwrap(kernel.function)
+    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
+    left = [name for name in found if name and not _is_plain(name)]
+    seen = set(left)
+    if kernel.module not in seen or "torch.ops" in found:
+        return False
+    while left:
+        module = sys.modules.get(left.pop())
+        names = None if module is None else _imports_of(module)
+        if names is None or len(seen) > _MOST_FILES:
+            return False
+        new = {name for name in names if not _is_plain(name)} - seen
+        if any(_top(name) == _TRITON for name in new):
+            return False
+        seen |= new
+        left += new
+    return True
 
 
 def launches_no_triton(kernel: BoundKernel) -> bool:
     """Whether a kernel is free of Triton, or so are the libraries that it imports.
 
-    Of such a one, TileLang or JAX, the modules are read that are loaded. It may
-    interpret kernels of its own, as slowly as Triton does.
+    Such a library, TileLang or JAX, may interpret kernels, as slowly as Triton does.
     """
-    libraries = _libraries_of(kernel, follow=False)
-    return is_triton_free(kernel) or (libraries is not None and _are_free(libraries))
+    file = getattr(sys.modules.get(kernel.module), "__file__", None)
+    return is_triton_free(kernel) or (file is not None and imports_none(Path(file)))
 
 
 def imports_none(file: Path | None) -> bool:
-    """Whether a file that is not imported yet imports nothing that may be Triton."""
+    """Whether a file imports nothing that may be Triton; it need not be imported yet."""
     if file is None:
         return False
     try:
@@ -59,34 +74,6 @@ def imports_none(file: Path | None) -> bool:
         return all(map(_files_of, left)) and _are_free(left)
     except (ImportError, OSError, SyntaxError, ValueError):
         return False
-
-
-def _libraries_of(kernel: BoundKernel, *, follow: bool) -> set[str] | None:
-    """Return the libraries that a kernel's files import; None where one is Triton.
-
-    On request those are read like the kernel's own files, and none is returned.
-    """
-    function = inspect.unwrap(kernel.function)
-    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
-    left = [name for name in found if name and not _is_plain(name)]
-    seen, own, libraries = set(left), set(map(_top, left)), set[str]()
-    if kernel.module not in seen or "torch.ops" in found:
-        return None
-    while left:
-        name = left.pop()
-        if not follow and _top(name) not in own:
-            libraries.add(_top(name))
-            continue
-        module = sys.modules.get(name)
-        names = None if module is None else _imports_of(module)
-        if names is None or len(seen) > _MOST_FILES:
-            return None
-        new = {name for name in names if not _is_plain(name)} - seen
-        if any(_top(name) == _TRITON for name in new):
-            return None
-        seen |= new
-        left += new
-    return libraries
 
 
 def _top(name: str) -> str:
