@@ -720,6 +720,9 @@ def _ended(ended: Ended) -> CaseReport:
 
 # Calls of a kernel whose results are told as they are, unjudged: what probes ask.
 
+UNPROMISED: Final = "no value is promised for these numbers"
+"""The problem of a case outside the domain of its operator's oracle."""
+
 
 def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     """Return what equal calls in equal memory give.
@@ -737,7 +740,7 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     derived = Derived(case, evaluator.values(case))
     accepted = caller.accepted(derived)
     if accepted is None:
-        return Observed(problem="no value is promised for these numbers")
+        return Observed(problem=UNPROMISED)
     expected = expected_metadata(accepted)
     first: dict[str, TensorSpec] = {}
     unlike = 0

@@ -47,7 +47,12 @@ OPEN: Final = "open"
 
 
 def write_side(
-    word: str, folder: Path, environments: Sequence[Path], operator: str
+    word: str,
+    folder: Path,
+    environments: Sequence[Path],
+    operator: str,
+    *,
+    unbounded: bool,
 ) -> Path:
     """Write the file that binds a side, and return it.
 
@@ -57,6 +62,7 @@ def write_side(
         folder: for the file, and what is taken out of git.
         environments: where releases are looked for.
         operator: what it computes, "" where nobody says.
+        unbounded: whether no operator that is guessed is to bound it.
 
     Raises:
         UsageError: if it names nothing.
@@ -76,7 +82,7 @@ def write_side(
         fix = "path.py::name or package.module:name"
         raise UsageError("it names no one function", where=word, fix=fix)
     file = folder / "side.py"
-    given = str(source.file or ""), source.module, source.only[0], operator
+    given = str(source.file or ""), source.module, source.only[0], operator, unbounded
     file.write_text(
         f"import sys\n\nsys.path[:0] = {[*map(str, paths)]!r}\n\n"
         "from kfuzz.features.diff.sides import bind\n\n"
@@ -124,7 +130,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def bind(home: str, file: str, module: str, name: str, operator: str) -> str:
+def bind(
+    home: str, file: str, module: str, name: str, operator: str, unbounded: bool
+) -> str:
     """Bind a function in the name of a module, and return by which rule it is judged.
 
     Raises:
@@ -147,7 +155,8 @@ def bind(home: str, file: str, module: str, name: str, operator: str) -> str:
         if operator:
             bound = fitted(operator_named(operator, "--operator"), function)
         else:
-            bound, rule = next(_guesses(function, name, fitted))
+            guesses = _guesses(function, name, fitted)
+            bound, rule = next(g for g in guesses if not unbounded or g[1] == OPEN)
     REGISTRY[home] = [bound]
     return rule
 
@@ -165,10 +174,16 @@ def _guesses(
 
     def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         where = "cuda" if torch.cuda.is_available() else "cpu"
-        typed = [x.float() if x.is_floating_point() else x.clone() for x in given]
-        made: Any = function(*(x.contiguous().to(where) for x in typed), **scalars)
-        each: list[Tensor] = [made] if len(outputs) == 1 else [*made]
-        return [tuple(y.shape) for y in each]
+        refused: Exception | None = None
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            typed = [x.to(dtype) if x.is_floating_point() else x for x in given]
+            copies = (x.clone().contiguous().to(where) for x in typed)
+            try:
+                made: Any = function(*copies, **scalars)
+                return [tuple(y.shape) for y in ([made] if len(outputs) == 1 else made)]
+            except Exception as error:  # it may take another format
+                refused = refused or error
+        raise refused or AssertionError
 
     inputs = dict(own.operator.inputs)
     yield fitted(oracle.unbounded(inputs, outputs, sizes), function), OPEN
