@@ -720,9 +720,6 @@ def _ended(ended: Ended) -> CaseReport:
 
 # Calls of a kernel whose results are told as they are, unjudged: what probes ask.
 
-UNPROMISED: Final = "no value is promised for these numbers"
-"""The problem of a case outside the domain of its operator's oracle."""
-
 
 def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     """Return what equal calls in equal memory give.
@@ -740,7 +737,7 @@ def observe(evaluator: Evaluator, case: Case, times: int) -> Observed:
     derived = Derived(case, evaluator.values(case))
     accepted = caller.accepted(derived)
     if accepted is None:
-        return Observed(problem=UNPROMISED)
+        return Observed(problem="no value is promised for these numbers")
     expected = expected_metadata(accepted)
     first: dict[str, TensorSpec] = {}
     unlike = 0

@@ -64,7 +64,7 @@ def launches_no_triton(kernel: BoundKernel) -> bool:
 
 
 def imports_none(file: Path | None) -> bool:
-    """Whether a file imports nothing that may be Triton; it need not be imported yet."""
+    """Whether a file, imported or not yet, imports nothing that may be Triton."""
     if file is None:
         return False
     try:
@@ -108,18 +108,16 @@ def _files_of(library: str) -> Sequence[str]:
 @cache
 def _packages_in(file: str) -> frozenset[str]:
     """Return the packages that a file imports anywhere, none if it is compiled."""
-    try:
+    text = b""
+    with suppress(OSError):
         text = Path(file).read_bytes() if file.endswith(".py") else b""
-    except OSError:
-        return frozenset()
     lines = ([base] if base else more.split(b",") for base, more in _LINE.findall(text))
     parts = (part.split() for line in lines for part in line)
     return frozenset(_top(words[0].decode()) for words in parts if words)
 
 
 def _is_plain(name: str) -> bool:
-    is_open = any(name == n or name.startswith(f"{n}.") for n in _OPEN)
-    return _top(name) in _PLAIN and not is_open
+    return _top(name) in _PLAIN and not name.startswith(_OPEN)
 
 
 def _imports_of(module: ModuleType) -> tuple[str, ...] | None:

@@ -82,11 +82,6 @@ class Differing:
         self._rule, self._bits = rule, bits
         self._kernel = old.loaded.kernel
 
-    @property
-    def compared(self) -> int:
-        """How many cases were compared in which they did not differ."""
-        return self.counts["equal"] + self.counts["within"]
-
     def search(
         self, cases: int, seed: int, ends: Callable[[], bool]
     ) -> Difference | None:

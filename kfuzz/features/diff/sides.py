@@ -47,12 +47,7 @@ OPEN: Final = "open"
 
 
 def write_side(
-    word: str,
-    folder: Path,
-    environments: Sequence[Path],
-    operator: str,
-    *,
-    unbounded: bool,
+    word: str, folder: Path, environments: Sequence[Path], operator: str
 ) -> Path:
     """Write the file that binds a side, and return it.
 
@@ -61,8 +56,7 @@ def write_side(
             behind PACKAGE==VERSION::.
         folder: for the file, and what is taken out of git.
         environments: where releases are looked for.
-        operator: what it computes, "" where nobody says.
-        unbounded: whether no operator that is guessed is to bound it.
+        operator: what it computes, "" where nobody says; `OPEN` for none at all.
 
     Raises:
         UsageError: if it names nothing.
@@ -82,7 +76,7 @@ def write_side(
         fix = "path.py::name or package.module:name"
         raise UsageError("it names no one function", where=word, fix=fix)
     file = folder / "side.py"
-    given = str(source.file or ""), source.module, source.only[0], operator, unbounded
+    given = str(source.file or ""), source.module, source.only[0], operator
     file.write_text(
         f"import sys\n\nsys.path[:0] = {[*map(str, paths)]!r}\n\n"
         "from kfuzz.features.diff.sides import bind\n\n"
@@ -130,9 +124,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def bind(
-    home: str, file: str, module: str, name: str, operator: str, unbounded: bool
-) -> str:
+def bind(home: str, file: str, module: str, name: str, operator: str) -> str:
     """Bind a function in the name of a module, and return by which rule it is judged.
 
     Raises:
@@ -152,11 +144,11 @@ def bind(
     else:
         function = getattr(found, "function", found)
         fitted = partial(fit, claims={}, name=_NAME, module=home, top_level=True)
-        if operator:
+        if operator not in ("", OPEN):
             bound = fitted(operator_named(operator, "--operator"), function)
         else:
             guesses = _guesses(function, name, fitted)
-            bound, rule = next(g for g in guesses if not unbounded or g[1] == OPEN)
+            bound, rule = next(g for g in guesses if operator in ("", g[1]))
     REGISTRY[home] = [bound]
     return rule
 
@@ -174,16 +166,13 @@ def _guesses(
 
     def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         where = "cuda" if torch.cuda.is_available() else "cpu"
-        refused: Exception | None = None
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             typed = [x.to(dtype) if x.is_floating_point() else x for x in given]
             copies = (x.clone().contiguous().to(where) for x in typed)
-            try:
+            with suppress(Exception):  # it may take another format
                 made: Any = function(*copies, **scalars)
                 return [tuple(y.shape) for y in ([made] if len(outputs) == 1 else made)]
-            except Exception as error:  # it may take another format
-                refused = refused or error
-        raise refused or AssertionError
+        raise TypeError("it takes none of these formats")
 
     inputs = dict(own.operator.inputs)
     yield fitted(oracle.unbounded(inputs, outputs, sizes), function), OPEN

@@ -90,17 +90,14 @@ def diff(
 
     from kfuzz.engine.workers.runner import runner_of
     from kfuzz.engine.workers.zygotes import Backend
-    from kfuzz.evaluation.evaluator import UNPROMISED
     from kfuzz.features.diff.search import Differing
-    from kfuzz.features.diff.sides import REFERENCE, write_side
+    from kfuzz.features.diff.sides import OPEN, REFERENCE, write_side
     from kfuzz.targets.load import Source, load
 
-    def compared(*, unbounded: bool) -> "tuple[str, Differing, Difference | None]":
+    def compared(operator: str) -> "tuple[str, Differing, Difference | None]":
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kfuzz-")))
         files = [
-            write_side(
-                word, folder / side, environment or (), operator, unbounded=unbounded
-            )
+            write_side(word, folder / side, environment or (), operator)
             for side, word in (("old", old), ("new", new))
         ]
         backend = held.enter_context(closing(Backend(device)))
@@ -122,14 +119,14 @@ def diff(
         return rule, made, found
 
     with ExitStack() as held, stopping() as stop:
-        rule, made, found = compared(unbounded=False)
-        if rule == REFERENCE and not made.compared and UNPROMISED in made.whys:
-            # It may not run in float64; without that no reference bounds it.
-            rule, made, found = compared(unbounded=True)
+        rule, made, found = compared(operator)
+        # It may not run in float64; no reference bounds it then.
+        if rule == REFERENCE and {*made.counts} == {"uncompared"} and not found:
+            rule, made, found = compared(OPEN)
         if stop.is_set():
             return ExitCode.INTERRUPTED
     why = next((why for why, _ in made.whys.most_common(1)), "")
-    if found is None and not made.compared:
+    if found is None and not made.counts["equal"] + made.counts["within"]:
         usual = "time was up" if made.cut else "no case was drawn"
         text = f"no case could be compared: {why or usual}"
         fix = "give --operator, or bind OLD with what it takes, as dtypes='float16'"

@@ -110,7 +110,7 @@ def tried(package: str, folder: Path, device: str) -> tuple[Found, int, dict[str
     parts = [*left(folder, _KIND)]
     if not parts and at == _NONE:
         raise UsageError(f"its import ends with exit code {code}", where=package)
-    _, kernels, failed = parts[-1] if parts else ([], 0, {})
+    _, kernels, failed, _ = parts[-1] if parts else ([], 0, {}, ())
     return [each for part, *_ in parts for each in part], kernels, failed
 
 
@@ -146,21 +146,14 @@ def _try_all(
         ended = launchers[last]
         found.append((_unseen(ended), None))
         typer.echo(f"{ended.module}.{ended.name}: ended the process")
-    before = {
-        (c.module, c.name): g for part, *_ in left(folder, _KIND) for c, g in part
-    }
-    bound = {
-        (each.kernels, guess.operator)
-        for each in launchers
-        if (guess := before.get((each.module, each.name))) is not None
-    }
+    bound = {each for *_, before in left(folder, _KIND) for each in before}
     for number, launcher in enumerate(launchers):
         # What launches the same as one that is bound lies within it, or around it.
         alike = {name for kernels, name in bound if kernels == launcher.kernels}
         named = [o.name for o in named_in(launcher.name)][:1]
         if number < begin or (alike and alike.issuperset(named)):
             continue
-        leave(folder, _KIND, (found, kernels, failed))
+        leave(folder, _KIND, (found, kernels, failed, bound))
         (folder / _BEGUN).write_text(f"{begin} {number}")
         callee, guess = _tried(launcher, device)
         found.append((callee, guess))
@@ -168,7 +161,7 @@ def _try_all(
             bound.add((launcher.kernels, guess.operator))
         said = "no operator agrees" if guess is None else f"ops.{guess.operator}"
         typer.echo(f"{launcher.module}.{launcher.name}: {said}")
-    leave(folder, _KIND, (found, kernels, failed))
+    leave(folder, _KIND, (found, kernels, failed, bound))
     (folder / _BEGUN).unlink(missing_ok=True)
 
 
