@@ -42,8 +42,7 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     if kernel.module not in seen or "torch.ops" in found:
         return False
     while left:
-        module = sys.modules.get(left.pop())
-        names = None if module is None else _imports_of(module)
+        names = _imports_of(sys.modules.get(left.pop()))
         if names is None or len(seen) > _MOST_FILES:
             return False
         new = {name for name in names if not _is_plain(name)} - seen
@@ -120,7 +119,7 @@ def _is_plain(name: str) -> bool:
     return _top(name) in _PLAIN and not name.startswith(_OPEN)
 
 
-def _imports_of(module: ModuleType) -> tuple[str, ...] | None:
+def _imports_of(module: ModuleType | None) -> tuple[str, ...] | None:
     """Return the modules that one imports anywhere; None if that cannot be told."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
@@ -145,9 +144,7 @@ def _named(tree: ast.Module, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            dots = "." * node.level
-            base = dots + (node.module or "")
-            name = resolve_name(base, package) if dots else base
+            name = resolve_name("." * node.level + (node.module or ""), package)
             yield name
             # A name may be a module of its own.
             inner = (f"{name}.{alias.name}" for alias in node.names)
