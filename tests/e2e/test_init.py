@@ -127,6 +127,7 @@ def test_a_function_that_ends_the_process_costs_itself_alone(project: Project) -
     assert "# library.a_aborts\n#     on x: ?\n# TODO: name the operator." in text
 
 
+@pytest.mark.slow
 def test_a_package_that_ends_its_import_is_named(project: Project) -> None:
     project.write("library.py", "import os\nos.abort()\n")
     done = project.kfuzz("init", "library")
