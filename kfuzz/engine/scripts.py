@@ -19,7 +19,7 @@ from kfuzz.contracts.language import read_order, read_scaling, read_shift
 from kfuzz.contracts.operators import OPERATORS
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.dtypes import DTYPES, bits_to_number, unpack_bits
-from kfuzz.core.errors import DecodeError, KfuzzError
+from kfuzz.core.errors import DecodeError, KfuzzError, UsageError
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Scalar, TensorSpec, is_dtype
 from kfuzz.core.verdict import VALUE_KINDS, Failure, Kind, path_of
@@ -423,13 +423,13 @@ def upstream(finding: Finding, root: Path) -> str:
         root: the project's folder, in which the kernel's file is.
 
     Raises:
-        KfuzzError: if such a script cannot show it.
+        UsageError: if such a script cannot show it.
     """
     try:
         return _script(finding, root)
     except _Unfit as unfit:
         fix = f"kfuzz replay {finding.id} --script OUT.py"
-        raise KfuzzError(str(unfit), where=finding.id, fix=fix) from None
+        raise UsageError(str(unfit), where=finding.id, fix=fix) from None
 
 
 class _Unfit(Exception):

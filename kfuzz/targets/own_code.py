@@ -35,21 +35,35 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     operators of compiled libraries, modules that are imported when called, libraries of
     many files.
     """
-    return _libraries_of(kernel, follow=True) is not None
+    function = inspect.unwrap(kernel.function)
+    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
+    left = [name for name in found if name and not _is_plain(name)]
+    seen = set(left)
+    if kernel.module not in seen or "torch.ops" in found:
+        return False
+    while left:
+        names = _imports_of(sys.modules.get(left.pop()))
+        if names is None or len(seen) > _MOST_FILES:
+            return False
+        new = {name for name in names if not _is_plain(name)} - seen
+        if any(_top(name) == _TRITON for name in new):
+            return False
+        seen |= new
+        left += new
+    return True
 
 
 def launches_no_triton(kernel: BoundKernel) -> bool:
     """Whether a kernel is free of Triton, or so are the libraries that it imports.
 
-    Of such a one, TileLang or JAX, the modules are read that are loaded. It may
-    interpret kernels of its own, as slowly as Triton does.
+    Such a library, TileLang or JAX, may interpret kernels, as slowly as Triton does.
     """
-    libraries = _libraries_of(kernel, follow=False)
-    return is_triton_free(kernel) or (libraries is not None and _are_free(libraries))
+    file = getattr(sys.modules.get(kernel.module), "__file__", None)
+    return is_triton_free(kernel) or (file is not None and imports_none(Path(file)))
 
 
 def imports_none(file: Path | None) -> bool:
-    """Whether a file that is not imported yet imports nothing that may be Triton."""
+    """Whether a file, imported or not yet, imports nothing that may be Triton."""
     if file is None:
         return False
     try:
@@ -59,34 +73,6 @@ def imports_none(file: Path | None) -> bool:
         return all(map(_files_of, left)) and _are_free(left)
     except (ImportError, OSError, SyntaxError, ValueError):
         return False
-
-
-def _libraries_of(kernel: BoundKernel, *, follow: bool) -> set[str] | None:
-    """Return the libraries that a kernel's files import; None where one is Triton.
-
-    On request those are read like the kernel's own files, and none is returned.
-    """
-    function = inspect.unwrap(kernel.function)
-    found = {kernel.module: None, str(getattr(function, "__module__", "")): None}
-    left = [name for name in found if name and not _is_plain(name)]
-    seen, own, libraries = set(left), set(map(_top, left)), set[str]()
-    if kernel.module not in seen or "torch.ops" in found:
-        return None
-    while left:
-        name = left.pop()
-        if not follow and _top(name) not in own:
-            libraries.add(_top(name))
-            continue
-        module = sys.modules.get(name)
-        names = None if module is None else _imports_of(module)
-        if names is None or len(seen) > _MOST_FILES:
-            return None
-        new = {name for name in names if not _is_plain(name)} - seen
-        if any(_top(name) == _TRITON for name in new):
-            return None
-        seen |= new
-        left += new
-    return libraries
 
 
 def _top(name: str) -> str:
@@ -121,21 +107,19 @@ def _files_of(library: str) -> Sequence[str]:
 @cache
 def _packages_in(file: str) -> frozenset[str]:
     """Return the packages that a file imports anywhere, none if it is compiled."""
-    try:
+    text = b""
+    with suppress(OSError):
         text = Path(file).read_bytes() if file.endswith(".py") else b""
-    except OSError:
-        return frozenset()
     lines = ([base] if base else more.split(b",") for base, more in _LINE.findall(text))
     parts = (part.split() for line in lines for part in line)
     return frozenset(_top(words[0].decode()) for words in parts if words)
 
 
 def _is_plain(name: str) -> bool:
-    is_open = any(name == n or name.startswith(f"{n}.") for n in _OPEN)
-    return _top(name) in _PLAIN and not is_open
+    return _top(name) in _PLAIN and not name.startswith(_OPEN)
 
 
-def _imports_of(module: ModuleType) -> tuple[str, ...] | None:
+def _imports_of(module: ModuleType | None) -> tuple[str, ...] | None:
     """Return the modules that one imports anywhere; None if that cannot be told."""
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
@@ -160,9 +144,7 @@ def _named(tree: ast.Module, package: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            dots = "." * node.level
-            base = dots + (node.module or "")
-            name = resolve_name(base, package) if dots else base
+            name = resolve_name("." * node.level + (node.module or ""), package)
             yield name
             # A name may be a module of its own.
             inner = (f"{name}.{alias.name}" for alias in node.names)

@@ -43,6 +43,15 @@ def half(x):
     if x.dtype is not torch.float16:
         raise TypeError("float16 alone")
     return x * 2
+
+def half_by_sum(x):
+    return half(x) / 2 + x
+
+def half_of_short(x):
+    return half(x) * (1 if x.numel() < 5 else 2)
+
+def none(x):
+    raise ValueError("nothing is taken")
 """
 ROWS = """
 import torch
@@ -205,9 +214,21 @@ def test_each_result_of_a_tuple_is_compared(project: Project) -> None:
 
 
 @pytest.mark.slow
+def test_what_takes_no_float64_is_compared_in_its_own_formats(project: Project) -> None:
+    project.write("pairs.py", PAIRS)
+    words = ("diff", "pairs.py::half", "--max-cases", "20")
+    done = project.kfuzz(*words, "pairs.py::half_by_sum")
+    assert done.returncode == 0, done.stderr
+    assert "equal in bits over" in done.stdout
+    assert "not compared: the kernel raises TypeError: float16 alone" in done.stdout
+    done = project.kfuzz(*words, "pairs.py::half_of_short")
+    assert (done.returncode, "differ: value in y" in done.stdout) == (1, True)
+
+
+@pytest.mark.slow
 def test_why_no_case_could_be_compared_is_printed(project: Project) -> None:
     project.write("pairs.py", PAIRS)
-    words = ("diff", "pairs.py::half", "pairs.py::half")
+    words = ("diff", "pairs.py::none", "pairs.py::none")
     done = project.kfuzz(*words, "--max-cases", "3")
     assert done.returncode == 4
     assert "no value is promised for these numbers. give --operator" in done.stderr

@@ -57,6 +57,34 @@ def no_kernel(x):
     return x
 """
 
+CALAMITIES = """
+import ctypes
+import os
+import sys
+
+
+def a_aborts(x):
+    os.abort()
+    return my_softmax(x)
+
+
+def a_leaves(x):
+    os._exit(0)
+    return my_softmax(x)
+
+
+def a_quits(x):
+    sys.exit(0)
+    return my_softmax(x)
+
+
+def a_writes(x):
+    ctypes.memset(x.data_ptr() - (1 << 40), 1, 1)
+    return my_softmax(x)
+
+
+"""
+
 
 @pytest.mark.slow
 def test_a_package_is_bound_checked_and_set_up(project: Project) -> None:
@@ -83,6 +111,28 @@ def test_a_package_is_bound_checked_and_set_up(project: Project) -> None:
     assert "kfuzz_library.py: is there already" in again.stderr
     run = project.kfuzz("run", "--max-cases", "5", "--seed", "1")
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+def test_a_function_that_ends_the_process_costs_itself_alone(project: Project) -> None:
+    project.write("library.py", CALAMITIES + LIBRARY)
+    done = project.kfuzz("init", "library")
+    assert done.returncode == 0, done.stderr
+    for name in ("aborts", "leaves", "writes"):
+        assert f"library.a_{name}: ended the process\n" in done.stdout
+    assert "library.a_quits: no operator agrees\n" in done.stdout
+    assert "check my_softmax: ok in" in done.stdout
+    assert "by 6 functions: 1 bound and checked (1 ok" in done.stdout
+    text = (project.folder / "kfuzz_library.py").read_text()
+    assert "# library.a_aborts\n#     on x: ?\n# TODO: name the operator." in text
+
+
+@pytest.mark.slow
+def test_a_package_that_ends_its_import_is_named(project: Project) -> None:
+    project.write("library.py", "import os\nos.abort()\n")
+    done = project.kfuzz("init", "library")
+    assert done.returncode == 2
+    assert "library: its import ends with exit code -6" in done.stderr
 
 
 TESTS = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfuzz.core.errors import KfuzzError
+from kfuzz.core.errors import UsageError
 from kfuzz.core.finding import Finding, Line, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
@@ -160,6 +160,6 @@ def test_what_such_a_script_cannot_show_has_the_other(tmp_path: Path) -> None:
         ({"case": Case({"x=1, y": one.case.data})}, "no name of Python's"),
         ({"declaration": replace(one.declaration, out=("y",))}, "inputs alone"),
     ):
-        with pytest.raises(KfuzzError, match=why) as raised:
+        with pytest.raises(UsageError, match=why) as raised:
             upstream(replace(one, **changes), tmp_path)
         assert f"kfuzz replay {one.id} --script" in str(raised.value)

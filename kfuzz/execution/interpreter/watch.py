@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -389,6 +390,9 @@ def watch(
             interpreted = interpreting() and _MODULE in sys.modules
             if interpreted:
                 session.enter_context(np.errstate(all="ignore"))
+                session.enter_context(  # of rows of NaN alone
+                    warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+                )
                 if simulated.is_met():
                     session.enter_context(simulated.gpu())
             if interpreted or not interpreting():

@@ -56,7 +56,7 @@ def write_side(
             behind PACKAGE==VERSION::.
         folder: for the file, and what is taken out of git.
         environments: where releases are looked for.
-        operator: what it computes, "" where nobody says.
+        operator: what it computes, "" where nobody says; `OPEN` for none at all.
 
     Raises:
         UsageError: if it names nothing.
@@ -144,10 +144,11 @@ def bind(home: str, file: str, module: str, name: str, operator: str) -> str:
     else:
         function = getattr(found, "function", found)
         fitted = partial(fit, claims={}, name=_NAME, module=home, top_level=True)
-        if operator:
+        if operator not in ("", OPEN):
             bound = fitted(operator_named(operator, "--operator"), function)
         else:
-            bound, rule = next(_guesses(function, name, fitted))
+            guesses = _guesses(function, name, fitted)
+            bound, rule = next(g for g in guesses if operator in ("", g[1]))
     REGISTRY[home] = [bound]
     return rule
 
@@ -165,10 +166,13 @@ def _guesses(
 
     def sizes(*given: Tensor, **scalars: Any) -> list[tuple[int, ...]]:
         where = "cuda" if torch.cuda.is_available() else "cpu"
-        typed = [x.float() if x.is_floating_point() else x.clone() for x in given]
-        made: Any = function(*(x.contiguous().to(where) for x in typed), **scalars)
-        each: list[Tensor] = [made] if len(outputs) == 1 else [*made]
-        return [tuple(y.shape) for y in each]
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            typed = [x.to(dtype) if x.is_floating_point() else x for x in given]
+            copies = (x.clone().contiguous().to(where) for x in typed)
+            with suppress(Exception):  # it may take another format
+                made: Any = function(*copies, **scalars)
+                return [tuple(y.shape) for y in ([made] if len(outputs) == 1 else made)]
+        raise TypeError("it takes none of these formats")
 
     inputs = dict(own.operator.inputs)
     yield fitted(oracle.unbounded(inputs, outputs, sizes), function), OPEN

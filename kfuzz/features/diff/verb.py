@@ -32,7 +32,7 @@ from kfuzz.report.finding_view import line_lines
 from kfuzz.report.text import counted, draw_case
 
 if TYPE_CHECKING:
-    from kfuzz.features.diff.search import Difference
+    from kfuzz.features.diff.search import Difference, Differing
 
 DEFAULT_CASES: Final = 200
 
@@ -91,10 +91,10 @@ def diff(
     from kfuzz.engine.workers.runner import runner_of
     from kfuzz.engine.workers.zygotes import Backend
     from kfuzz.features.diff.search import Differing
-    from kfuzz.features.diff.sides import write_side
+    from kfuzz.features.diff.sides import OPEN, REFERENCE, write_side
     from kfuzz.targets.load import Source, load
 
-    with ExitStack() as held, stopping() as stop:
+    def compared(operator: str) -> "tuple[str, Differing, Difference | None]":
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kfuzz-")))
         files = [
             write_side(word, folder / side, environment or (), operator)
@@ -116,31 +116,37 @@ def diff(
         found = made.search(
             max_cases, seed, lambda: stop.is_set() or time.monotonic() >= end
         )
+        return rule, made, found
+
+    with ExitStack() as held, stopping() as stop:
+        rule, made, found = compared(operator)
+        # It may not run in float64; no reference bounds it then.
+        if rule == REFERENCE and {*made.counts} == {"uncompared"} and not found:
+            rule, made, found = compared(OPEN)
         if stop.is_set():
             return ExitCode.INTERRUPTED
+    why = next((why for why, _ in made.whys.most_common(1)), "")
     if found is None and not made.counts["equal"] + made.counts["within"]:
         usual = "time was up" if made.cut else "no case was drawn"
-        why = next((why for why, _ in made.whys.most_common(1)), usual)
-        text = f"no case could be compared: {why}"
+        text = f"no case could be compared: {why or usual}"
         fix = "give --operator, or bind OLD with what it takes, as dtypes='float16'"
-        raise NothingToRunError(
-            text, where=f"{old}, {new}", fix=fix if made.whys else ""
-        )
+        raise NothingToRunError(text, where=f"{old}, {new}", fix=fix if why else "")
     said = {"old": old, "new": new, "rule": rule, "counts": made.counts}
     print_report(
         format,
         lambda: {**said, "difference": encode(found)},
-        lambda: _lines(old, new, made.counts, found, cut=made.cut),
+        lambda: _lines(old, new, made.counts, found, why, cut=made.cut),
     )
     return ExitCode.OK if found is None else ExitCode.VIOLATION
 
 
 def _lines(
-    old: str, new: str, counts: Mapping[str, int], found: "Difference | None", *,
-    cut: bool,
+    old: str, new: str, counts: Mapping[str, int], found: "Difference | None", why: str,
+    *, cut: bool,
 ) -> Iterator[str]:  # fmt: skip
     equal, within, left = (counts[n] for n in ("equal", "within", "uncompared"))
     rest = f"; {counted(left, 'other')} not compared" if left else ""
+    rest += f": {why}" if left and why else ""
     rest += "; time was up: a longer --max-time compares more" if cut else ""
     if found is None:
         way = (

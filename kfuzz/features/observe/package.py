@@ -28,6 +28,7 @@ import typer
 from kfuzz.contracts.binding import kernel, ordinary_cases
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.operators import OPERATORS
+from kfuzz.core.errors import UsageError
 from kfuzz.core.features import with_home
 from kfuzz.core.recipe import Case
 from kfuzz.engine.search.schedule import small_cases
@@ -50,6 +51,7 @@ _SECONDS: Final = 40
 _DTYPES: Final = ("float32", "float16", "bfloat16")
 _KIND: Final = "tried"
 _BEGUN: Final = "begun"
+_NONE: Final = (-1, -1)
 _OTHERS: Final = re.compile(r"(^|_)(bwd|backward|grad|ref(_|$))", re.IGNORECASE)
 """Names of gradients and references."""
 
@@ -90,26 +92,32 @@ def tried(package: str, folder: Path, device: str) -> tuple[Found, int, dict[str
     Returns:
         The functions, how many Triton functions they come to launch, and modules that
         cannot be imported, with the reason.
+
+    Raises:
+        UsageError: if the import of the package ends the process.
     """
     environment = with_home(os.environ) | {KEPT: str(len(_DTYPES) + 1)}
     if device == "cpu":
         environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     words = ["-W", "ignore", "-m", __name__, package, str(folder), device]
-    begun, before = folder / _BEGUN, (-1, -1)
-    # It is begun again at a function that ended it, behind one that did so at once.
-    while subprocess.run([sys.executable, *words], env=environment).returncode:
-        if _begun(begun) == before:
-            break
-        before = _begun(begun)
+    at = before = None
+    # It is begun again at a function that ended it, behind one that did so at once. The
+    # exit code does not tell: a function may end it with any.
+    while at is None or at not in (before, _NONE):
+        before = at
+        code = subprocess.run([sys.executable, *words], env=environment).returncode
+        at = _begun(folder / _BEGUN)
     parts = [*left(folder, _KIND)]
-    _, kernels, failed = parts[-1] if parts else ([], 0, {})
+    if not parts and at == _NONE:
+        raise UsageError(f"its import ends with exit code {code}", where=package)
+    _, kernels, failed, _ = parts[-1] if parts else ([], 0, {}, ())
     return [each for part, *_ in parts for each in part], kernels, failed
 
 
 def _begun(file: Path) -> tuple[int, int]:
-    """Return the first and the last function that the last process began."""
+    """Return the first and the last function that an unfinished process began."""
     if not file.is_file():
-        return -1, -1
+        return _NONE
     first, last = map(int, file.read_text().split())
     return first, last
 
@@ -136,22 +144,16 @@ def _try_all(
     begin = last + (first == last)  # memory may be corrupted by one before
     if 0 <= last < begin:
         ended = launchers[last]
-        found.append((Callee(ended.module, ended.name), None))
+        found.append((_unseen(ended), None))
         typer.echo(f"{ended.module}.{ended.name}: ended the process")
-    before = {
-        (c.module, c.name): g for part, *_ in left(folder, _KIND) for c, g in part
-    }
-    bound = {
-        (each.kernels, guess.operator)
-        for each in launchers
-        if (guess := before.get((each.module, each.name))) is not None
-    }
+    bound = {each for *_, before in left(folder, _KIND) for each in before}
     for number, launcher in enumerate(launchers):
         # What launches the same as one that is bound lies within it, or around it.
         alike = {name for kernels, name in bound if kernels == launcher.kernels}
         named = [o.name for o in named_in(launcher.name)][:1]
         if number < begin or (alike and alike.issuperset(named)):
             continue
+        leave(folder, _KIND, (found, kernels, failed, bound))
         (folder / _BEGUN).write_text(f"{begin} {number}")
         callee, guess = _tried(launcher, device)
         found.append((callee, guess))
@@ -159,8 +161,8 @@ def _try_all(
             bound.add((launcher.kernels, guess.operator))
         said = "no operator agrees" if guess is None else f"ops.{guess.operator}"
         typer.echo(f"{launcher.module}.{launcher.name}: {said}")
-        leave(folder, _KIND, (found, kernels, failed))
-    leave(folder, _KIND, (found, kernels, failed))
+    leave(folder, _KIND, (found, kernels, failed, bound))
+    (folder / _BEGUN).unlink(missing_ok=True)
 
 
 def _imported(package: str) -> tuple[list[ModuleType], dict[str, str]]:
@@ -260,12 +262,15 @@ def _is_found(module: str, name: str, value: Any) -> bool:
     return held is value
 
 
+def _unseen(launcher: Launcher) -> Callee:
+    takes = dict.fromkeys(launcher.signature.parameters, Unknown("?"))
+    return Callee(launcher.module, launcher.name, calls=[Seen(takes, None)])
+
+
 def _tried(launcher: Launcher, device: str) -> tuple[Callee, Guess | None]:
     """Return a function as calls showed it, and the operator that it agrees with."""
     end = time.monotonic() + _SECONDS
     named = named_in(launcher.name)
-    takes = dict.fromkeys(launcher.signature.parameters, Unknown("?"))
-    first = Callee(launcher.module, launcher.name, calls=[Seen(takes, None)])
     found: list[tuple[Guess, Callee]] = []
     signal.signal(signal.SIGALRM, _expired)
     for operator in (*named, *(o for o in OPERATORS.values() if o not in named)):
@@ -288,7 +293,7 @@ def _tried(launcher: Launcher, device: str) -> tuple[Callee, Guess | None]:
             signal.alarm(0)
             faulthandler.cancel_dump_traceback_later()
     if not found:
-        return first, None
+        return _unseen(launcher), None
     # Those with which more calls agree, then with fewer claims.
     most = min((-g.calls, len(g.claims)) for g, _ in found)
     found = [f for f in found if (-f[0].calls, len(f[0].claims)) == most]
@@ -339,7 +344,7 @@ def _called(launcher: Launcher, operator: Operator, device: str) -> Callee:
             result = launcher.call(*args.values())
         except TimeoutError:
             raise
-        except Exception:  # it takes no such arguments
+        except (Exception, SystemExit):  # it takes no such arguments
             if not callee.calls:
                 return callee
             continue

@@ -1,5 +1,6 @@
 """What the frontend of Triton makes of an operation is found out once."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,15 @@ def test_a_hint_is_true_of_each_run_or_it_is_untrue(
     if len(values) == 1:
         alone = untrue(name, np.array(values[0], np.int32), numbers, 1)
         assert alone.tolist() == wrong
+
+
+def test_a_row_of_nan_gives_no_warning() -> None:
+    @triton.jit
+    def maximum(x, y, N: tl.constexpr):  # type: ignore[no-untyped-def]
+        tl.store(y, tl.max(tl.load(x + tl.arange(0, N)), 0))
+
+    x, y = torch.full((4,), torch.nan), torch.zeros(1)
+    with watch(), warnings.catch_warnings(record=True) as given:
+        maximum[(1,)](x, y, 4)
+    assert y.isnan().all()
+    assert not given
