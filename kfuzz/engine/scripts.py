@@ -72,7 +72,8 @@ def script(finding: Finding, target: str = "") -> str:
         UsageError: if the target names no one kernel.
         KfuzzError: if the finding holds no explicit values or no kernel home.
     """
-    home, case = _home(finding, target), finding.case
+    bound, case = _home(finding, target), finding.case
+    home = _imported(bound)
     out = bool(finding.declaration.out)
     if out and not case.destinations:
         raise KfuzzError(
@@ -89,6 +90,7 @@ def script(finding: Finding, target: str = "") -> str:
         "message": finding.failure.message,
         "line": str(finding.line or ""),
         "binds": _imports_kfuzz(home),
+        "beside": "" if home == bound else os.path.dirname(bound.file),
         "codes": codes,
         "environment": backend.environment,
         "device": backend.torch_type,
@@ -119,6 +121,52 @@ def _imports_kfuzz(home: Target) -> bool:
     except (KfuzzError, OSError):  # the script may run elsewhere
         return False
     return re.search(r"^\s*(import|from)\s+kfuzz\b", text, re.MULTILINE) is not None
+
+
+def _imported(home: Target) -> Target:
+    """Return where a kernel's function is imported from by its file of bindings.
+
+    The same home where that is none, or defines the function itself.
+    """
+    if not _imports_kfuzz(home):
+        return home
+    found = imported(read_source(Path(home.file)), home.name)
+    return Target("", found[1], found[0]) if found else home
+
+
+def imported(text: str, name: str) -> tuple[str, str] | None:
+    """Return module and name of a function that a file binds and does not define.
+
+    Read off the text, as findings come from strangers, for bindings by a call:
+    `kfuzz.kernel("softmax", name="mine")(module.function)`. None for other ones.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    paths: dict[str, str] = {}
+    for node in tree.body:
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    path = alias.name if alias.asname else alias.name.split(".")[0]
+                    paths[alias.asname or path] = path
+            case ast.ImportFrom(module=str(module), level=0):
+                own = {a.asname or a.name: f"{module}.{a.name}" for a in node.names}
+                paths |= own
+    for call in ast.walk(tree):
+        match call:
+            case ast.Call(ast.Call(ast.Attribute(attr="kernel"), _, words), [called]):
+                head, _, rest = ast.unparse(called).partition(".")
+                path = ".".join(filter(None, [paths.get(head, ""), rest]))
+                module, _, function = path.rpartition(".")
+                named = [k.value for k in words if k.arg == "name"]
+                names = [v.value for v in named if isinstance(v, ast.Constant)]
+                parts = [*path.split("."), name]
+                known = head in paths and all(map(str.isidentifier, parts))
+                if known and module and name == (names or [function])[0]:
+                    return module, function
+    return None
 
 
 @cache
@@ -461,7 +509,11 @@ def _script(finding: Finding, root: Path) -> str:
             raise _Unfit(why)
     backend = named("cuda" if tool else finding.device)
     name = target.name.removesuffix(BACKWARD)
-    source = kernel_source(_read(root, target.file), name)
+    text = _read(root, target.file)
+    if found := imported(text, name):
+        source = [f"from {found[0]} import {found[1]} as {name}"]
+    else:
+        source = kernel_source(text, name)
     lines = [f"# Line {_in_comment(str(finding.line))}"] if finding.line else []
     if tool:
         lines += [

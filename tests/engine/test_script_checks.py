@@ -13,10 +13,11 @@ from kfuzz.core.declaration import Declaration
 from kfuzz.core.finding import Line, Target
 from kfuzz.core.recipe import Case, Destination, TensorSpec
 from kfuzz.core.verdict import Access, Failure, Kind
-from kfuzz.engine.scripts import script
+from kfuzz.engine.scripts import imported, script
 from tests.helpers.findings import finding
 
 HEAD = "import ctypes\nimport torch\n\nKEPT = []\n\n\ndef mine(x, dim=-1):\n"
+KERNEL = Target("kernels.py", "mine")
 STORE = "    ctypes.memset(x.data_ptr() + {at}, 0, 4)\n    return x.clone()\n"
 
 # A kernel's body for each kind, and what to replace to mend it.
@@ -43,7 +44,12 @@ VISIBLE = {
 
 
 def outcome(
-    kind: Kind, folder: Path, *, poison: str | None = None, **changes: Any
+    kind: Kind,
+    folder: Path,
+    target: Target = KERNEL,
+    *,
+    poison: str | None = None,
+    **changes: Any,
 ) -> int:
     """Run the script of a hand-made finding; return its exit code."""
     spec = TensorSpec((2, 3), ("M", "N"), "float32", (4, 1), values=bytes(24))
@@ -52,7 +58,7 @@ def outcome(
         kernel="mine",
         case=Case({"x": spec}, {"dim": -1}, poison=poison),
         failure=replace(failure, **changes),
-        target=Target("kernels.py", "mine"),
+        target=target,
     )
     (folder / "repro.py").write_text(script(made))
     with pytest.raises(SystemExit) as end:
@@ -132,6 +138,42 @@ def test_a_script_says_that_a_file_of_bindings_needs_kfuzz(folder: Path) -> None
     for name in ("bound.py", "plain.py", "elsewhere.py"):
         text = script(finding(target=Target(name, "softmax")))
         assert ("own file, which imports kfuzz." in text) == (name == "bound.py")
+
+
+def test_a_script_takes_an_imported_function_from_where_it_is_defined(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "kernels.py").write_text(HEAD + "    return x[:1]\n")
+    (folder / "below").mkdir()
+    (folder / "below" / "bound.py").write_text(
+        'import kernels\nimport kfuzz\nkfuzz.kernel("x", name="named")(kernels.mine)\n'
+    )
+    monkeypatch.setitem(sys.modules, "kfuzz", None)  # the script must not ask for it
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)
+    target = Target("below/bound.py", "named")
+    assert outcome(Kind.ALIASES_INPUT, folder, target) == 1
+    assert "imports kfuzz" not in (folder / "repro.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('import a.b as m\nkfuzz.kernel("x")(m.mine)', ("a.b", "mine")),
+        ('import a.b\nkfuzz.kernel("x")(a.b.mine)', ("a.b", "mine")),
+        ('from a import b\nkfuzz.kernel("x", name="mine")(b.f)', ("a.b", "f")),
+        ('from a import f\ny = kfuzz.kernel("x", name="mine")(f)', ("a", "f")),
+        ('from a import f\ny = kfuzz.kernel("x", name="other")(f)', None),
+        ('from .a import mine\nkfuzz.kernel("x")(mine)', None),
+        ('def mine(x): ...\nkfuzz.kernel("x")(mine)', None),
+        ('import a\nkfuzz.kernel("x", name="mine")(lambda x: a.f(x))', None),
+        ('import a\n@kfuzz.kernel("x")\ndef mine(x): ...', None),
+        ("not python(", None),
+    ],
+)
+def test_where_a_function_is_imported_from(
+    text: str, found: tuple[str, str] | None
+) -> None:
+    assert imported(text, "mine") == found
 
 
 def test_a_script_looks_at_the_result_concerned(folder: Path) -> None:

@@ -163,3 +163,21 @@ def test_what_such_a_script_cannot_show_has_the_other(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=why) as raised:
             upstream(replace(one, **changes), tmp_path)
         assert f"kfuzz replay {one.id} --script" in str(raised.value)
+
+
+def test_an_imported_function_is_imported(tmp_path: Path) -> None:
+    case = made(tmp_path, 1.0)
+    (tmp_path / "kernels.py").write_text(
+        "def mine(x, scale=1.0):\n    return x.clamp(min=0) + 1.0 * scale\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        'import kernels\nimport kfuzz\nkfuzz.kernel("relu")(kernels.mine)\n'
+    )
+    text = upstream(case, tmp_path)
+    assert "from kernels import mine as mine" in text
+    assert "kfuzz" not in text
+    (tmp_path / "theirs.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "theirs.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "AssertionError: y[1] is wrong" in done.stderr

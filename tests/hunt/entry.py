@@ -50,6 +50,11 @@ class Entry:
         return self.path.stem
 
     @property
+    def code(self) -> str:
+        """What the script does, without what it says."""
+        return self.path.read_text().rpartition('"""')[2].strip()
+
+    @property
     def package(self) -> str:
         """The distribution, as the index spells it."""
         return self.said["package"]
@@ -116,7 +121,10 @@ def page(found: Iterable[Entry]) -> str:
         "of at most 40 lines that needs torch and the package alone; `python -m "
         "tests.hunt --ledger` runs",
         "them. Made of the scripts by `python -m tests.hunt --write`; "
-        "[README](README.md) says how.",
+        "[README](README.md) says how. *since* and",
+        "*last* are the oldest and the newest release that show it, lines are those "
+        "of the newest; *new* means that no",
+        "report of it was found. Entries of a CPU run there in Triton's interpreter.",
         "",
         "| entry | package | since | last | what is wrong | shows on | state |",
         "|---|---|---|---|---|---|---|",
@@ -139,4 +147,5 @@ def page(found: Iterable[Entry]) -> str:
         lines += [f"* {name}: {said[name]}" for name in ("input", "expected", "actual")]
         lines.append(f"* line: `{said['line'].replace('`', '')}`")
         lines.append(f"* state: {said['state']}")
+        lines += ["", "```python", entry.code, "```"]
     return "\n".join(lines) + "\n"

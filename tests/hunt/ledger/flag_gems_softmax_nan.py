@@ -6,8 +6,9 @@ operator: flag_gems.softmax
 input: a row of 131073 zeros with a NaN at 0, float32
 expected: nan everywhere, as torch.softmax, whose overload it replaces
 actual: numbers everywhere but in the NaN's place
-line: flag_gems/ops/softmax.py:124: tl.maximum(-inf, nan) is -inf, which all_neg_inf
-  takes for a masked element
+line: flag_gems/ops/softmax.py:124: longer rows go tile by tile; in the first one the
+  maximum so far is -inf, tl.maximum(-inf, nan) stays it, and where it is, all_neg_inf
+  leaves the element out of the sum
 since: 4.2.0
 last: 5.0.2
 state: new

@@ -5,12 +5,12 @@ operator: liger_kernel.ops.cross_entropy.LigerCrossEntropyFunction
 input: logits = [[1, 2], [3, 4]], float32, without gradient; target = [0, -100]
 expected: the logits are as before, as no gradient is asked for
 actual: the row of -100 is [0, 0]
-line: liger_kernel/ops/cross_entropy.py:108: stores 0 whatever HAS_GRADIENTS says, which
-  all other stores ask
+line: liger_kernel/ops/cross_entropy.py:108: gradients are stored over the logits; the 0
+  of an ignored row is stored outside `if HAS_GRADIENTS`, as no other one since 0.6.3
 since: 0.5.5
 last: 0.8.5
-state: known upstream, linkedin/Liger-Kernel#343 (of every row; 0.6.3 left the others
-  alone)
+state: known upstream, linkedin/Liger-Kernel#343 (closed: 0.6.3 mended it for the other
+  rows)
 finite: yes
 device: any
 """

@@ -3,9 +3,9 @@
 package: mamba-ssm
 needs: einops==0.8.1
 operator: mamba_ssm.ops.triton.selective_state_update.selective_state_update
-input: a state of 1 x 16 x 16, no D, no dt_bias, float32
+input: a state of 1 x 16 x 16; x, dt, B, C of 1 x 16, A of 16 x 16; no D, no dt_bias
 expected: an output of 1 x 16, as of the package's selective_state_update_ref
-actual: TypeError: * needs an iterable, not int
+actual: TypeError: Value after * must be an iterable, not int
 line: mamba_ssm/ops/triton/selective_state_update.py:211: *(...) if D is not None else 0
   unpacks 0; 207 for dt_bias; (0, 0) mends it
 since: 1.2.1
