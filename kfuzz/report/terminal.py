@@ -142,8 +142,6 @@ class TerminalReport:
                         self._say(f"  {line}")
             case RunFinished():
                 self._end(event)
-            case _:
-                pass
 
     def _start(self, event: RunStarted) -> None:
         self._kernels = len(event.kernels)

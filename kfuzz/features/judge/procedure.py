@@ -841,8 +841,6 @@ class Judging:
                 self._interrupted = event.interrupted
             case Notice():
                 self._notices.append(event.message)
-            case _:
-                pass
 
     def judgement(self) -> Judgement:
         """Return the verdict, and what it rests on."""

@@ -8,9 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -44,6 +45,15 @@ FOLDER: Final = "KFUZZ_FOLLOWED_IN"
 _BY: Final = "KFUZZ_FOLLOWED_BY"
 _GRACE_S: Final = 10.0
 """For a program that is asked to end to leave what it saw."""
+
+
+@contextmanager
+def scratch(verb: str) -> Iterator[Path]:
+    """Yield a new folder, which goes with the block."""
+    with tempfile.TemporaryDirectory(
+        prefix=f"kfuzz-{verb}-", ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
 
 
 def run_program(

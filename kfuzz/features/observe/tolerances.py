@@ -9,9 +9,7 @@ import ast
 import functools
 import itertools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +37,7 @@ from kfuzz.features.observe.faults import (
     leave,
     left,
     run_program,
+    scratch,
 )
 from kfuzz.features.observe.watching import Callee, Seen, shape_of
 from kfuzz.features.observe.writing import Guess, agrees, named_in
@@ -292,9 +291,8 @@ def listed(paths: list[Path], *, write: bool) -> ExitCode:
         if not path.exists():
             raise UsageError("there is no such file or folder", where=str(path))
         files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    folder = Path(tempfile.mkdtemp(prefix="kfuzz-tolerances-"))
     met: dict[str, dict[int, list[Met]]] = {}
-    try:
+    with scratch("tolerances") as folder:
         words = ["-m", "pytest", "-q", *map(str, paths)]
         interpreted = not torch.cuda.is_available()
         code = run_program(words, folder, [__name__], interpreted=interpreted)
@@ -304,8 +302,6 @@ def listed(paths: list[Path], *, write: bool) -> ExitCode:
             for name, lines in part.items():
                 for line, each in lines.items():
                     met.setdefault(name, {}).setdefault(line, []).extend(each)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     rows, replaced = [], 0
     for file in files:
         try:

@@ -26,6 +26,7 @@ from kfuzz.cli.streams import (
     code_of_search,
     consume,
     follow,
+    print_report,
     report_stream,
     stopping,
 )
@@ -225,11 +226,10 @@ def calibrate(
     searched is printed).
     """
     from kfuzz.features.lab.grade import calibrating
-    from kfuzz.report import json_report
 
     made: list[Calibration] = []
     faults: list[bool] = []
-    with report_stream() as out, stopping() as stop:
+    with report_stream(), stopping() as stop:
 
         def feed(item: Outcome | Calibration) -> None:
             if isinstance(item, Calibration):
@@ -249,10 +249,11 @@ def calibrate(
             stop=stop,
         )
         consume(items, feed, stop)
-        if format == "json":
-            json_report.write({"calibration": encode(made[0])}, out)
-        else:
-            out.write("\n".join(calibrating.lines(made[0])) + "\n")
+    print_report(
+        format,
+        lambda: {"calibration": encode(made[0])},
+        lambda: calibrating.lines(made[0]),
+    )
     if made[0].unsearched:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if made[0].is_sound else ExitCode.VIOLATION
