@@ -624,6 +624,8 @@ def _seeds(reference: Reference, seed: int) -> Iterator[int]:
     return count(first)
 
 
+# What a judgement takes over of what came of the search.
+_FINISHED: Final = ("findings", "paths", "contracts", "refusals", "notes")
 # Parameters of mallopt(3), as malloc.h numbers them.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_MAX: Final = -4
@@ -850,6 +852,7 @@ class Judging:
         finished, judged = self._finished, self._judged
         candidate = judged.candidate if judged else None
         measures = candidate.sandbox.containment if candidate else {}
+        words = candidate.kernel.words if candidate else {}
         return Judgement(
             verdict=verdict,
             reason=reason,
@@ -862,15 +865,11 @@ class Judging:
             interrupted=self._interrupted,
             audit=audit,
             coverage=judged.tried if judged else Coverage(),
-            findings=finished.findings if finished else (),
-            paths=finished.paths if finished else {},
-            contracts=finished.contracts if finished else {},
-            refusals=finished.refusals if finished else (),
-            notes=finished.notes if finished else (),
+            **{name: getattr(finished, name) for name in _FINISHED if finished},
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=tuple(measures.values()),
-            launched=tuple(candidate.kernel.words["kernels"]) if candidate else (),
-            operators=tuple(candidate.kernel.words["operators"]) if candidate else (),
+            launched=tuple(words.get("kernels", ())),
+            operators=tuple(words.get("operators", ())),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
