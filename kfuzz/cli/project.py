@@ -71,9 +71,9 @@ def read_config(start: Path | None = None) -> Config:
     valid = [*SETTINGS, PROFILES_KEY]
     own = [s.key for s in SETTINGS.values() if not s.common]
     profiles = {}
-    for name, table in tables.items():
+    for name, said in tables.items():
         place = f"{file}: {profile_section(name)}"
-        profiles[name] = _values(_table(table, place), own, place, file.parent, here)
+        profiles[name] = _values(_table(said, place), own, place, file.parent, here)
     return Config(file, _values(section, valid, where, file.parent, here), profiles)
 
 
