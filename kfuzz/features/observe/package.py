@@ -35,9 +35,16 @@ from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.bindings import in_dtype
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.features.observe import writing
 from kfuzz.features.observe.faults import Shape, Unknown, leave, left
 from kfuzz.features.observe.watching import KEPT, Callee, Seen, kept, note
+from kfuzz.features.observe.writing import (
+    Guess,
+    agrees,
+    best_of,
+    is_called,
+    named_in,
+    plain_name,
+)
 
 # Of one function, all in all; a call that hangs in compiled code ends the process.
 _SECONDS: Final = 40
@@ -69,7 +76,7 @@ class Launcher:
     depth: int
 
 
-Found = list[tuple[Callee, writing.Guess | None]]
+Found = list[tuple[Callee, Guess | None]]
 """Functions, each with the operator that it agrees with."""
 
 
@@ -143,7 +150,7 @@ def _try_all(
     for number, launcher in enumerate(launchers):
         # What launches the same as one that is bound lies within it, or around it.
         alike = {name for kernels, name in bound if kernels == launcher.kernels}
-        named = [o.name for o in writing.named_in(launcher.name)][:1]
+        named = [o.name for o in named_in(launcher.name)][:1]
         if number < begin or (alike and alike.issuperset(named)):
             continue
         (folder / _BEGUN).write_text(f"{begin} {number}")
@@ -179,7 +186,7 @@ def _launchers(modules: list[ModuleType]) -> list[Launcher]:
             code = _code_of(value)
             if code is None or value.__module__ != module.__name__:
                 continue
-            if name.startswith("_") or _OTHERS.search(writing.plain_name(name)):
+            if name.startswith("_") or _OTHERS.search(plain_name(name)):
                 continue
             if code.__code__.co_varnames[:1] == ("self",):
                 continue  # a method, which asks more of its object
@@ -254,13 +261,13 @@ def _is_found(module: str, name: str, value: Any) -> bool:
     return held is value
 
 
-def _tried(launcher: Launcher, device: str) -> tuple[Callee, writing.Guess | None]:
+def _tried(launcher: Launcher, device: str) -> tuple[Callee, Guess | None]:
     """Return a function as calls showed it, and the operator that it agrees with."""
     end = time.monotonic() + _SECONDS
-    named = writing.named_in(launcher.name)
+    named = named_in(launcher.name)
     takes = dict.fromkeys(launcher.signature.parameters, Unknown("?"))
     first = Callee(launcher.module, launcher.name, calls=[Seen(takes, None)])
-    found: list[tuple[writing.Guess, Callee]] = []
+    found: list[tuple[Guess, Callee]] = []
     signal.signal(signal.SIGALRM, _expired)
     for operator in (*named, *(o for o in OPERATORS.values() if o not in named)):
         left = int(end - time.monotonic())
@@ -274,7 +281,7 @@ def _tried(launcher: Launcher, device: str) -> tuple[Callee, writing.Guess | Non
             # In the narrow formats as well, or without these.
             for claims in (False, True):
                 for each in (callee, plain) if callee.calls else ():
-                    guess = writing.agrees(operator, each, declared=claims)
+                    guess = agrees(operator, each, declared=claims)
                     found += [(guess, each)] if guess else []
         except TimeoutError:
             break
@@ -286,7 +293,7 @@ def _tried(launcher: Launcher, device: str) -> tuple[Callee, writing.Guess | Non
     # Those with which more calls agree, then with fewer claims.
     most = min((-g.calls, len(g.claims)) for g, _ in found)
     found = [f for f in found if (-f[0].calls, len(f[0].claims)) == most]
-    best = writing.best_of([guess for guess, _ in found])
+    best = best_of([guess for guess, _ in found])
     return next(c for g, c in found if g.operator == best.operator), best
 
 
@@ -357,7 +364,7 @@ def _given(signature: inspect.Signature, operator: Operator) -> dict[str, str] |
     needed = [n for n, p in own.items() if p.default is p.empty]
     given: dict[str, str] = {}
     for name in (*operator.scalars, *operator.tensors):
-        called = (n for n in own if n not in given and writing.is_called(n, name))
+        called = (n for n in own if n not in given and is_called(n, name))
         if (parameter := next(called, None)) is not None:
             given[parameter] = name
     for name in [n for n in operator.tensors if n not in given.values()]:
