@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kfuzz import mark, numerics
+    from kfuzz import mark as mark
+    from kfuzz import numerics as numerics
     from kfuzz.api import falsify as falsify
     from kfuzz.api import replay as replay
     from kfuzz.contracts import Operator as Operator
@@ -58,24 +59,12 @@ _LAZY = {
     "module": "kfuzz.targets.forms",
 }
 
-__all__ = [
-    "Judge",
-    "Operator",
-    "__version__",
-    "arrays",
-    "assert_conforms",
-    "compiled",
-    "cuda_source",
-    "falsify",
-    "kernel",
-    "launch",
-    "mark",
-    "module",
-    "monitor",
-    "numerics",
-    "reference",
-    "replay",
-]
+_MODULES = {
+    "mark": "kfuzz.mark",
+    "monitor": "kfuzz.features.monitor",
+    "numerics": "kfuzz.numerics",
+}
+__all__ = ["__version__", *_LAZY, *_MODULES]
 
 
 def __dir__() -> list[str]:
@@ -85,8 +74,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in ("mark", "numerics"):
-        return import_module(f"kfuzz.{name}")
-    if name == "monitor":
-        return import_module("kfuzz.features.monitor")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     raise AttributeError(f"module 'kfuzz' has no attribute {name!r}")

@@ -91,8 +91,6 @@ def falsify(
                 case KernelFinished(uncompared=why) if why and not found:
                     text = "; ".join([f"no value was compared: {why}", *told])
                     raise HarnessError(text, where=kernel.name)
-                case _:
-                    pass
     return list(found.values())
 
 

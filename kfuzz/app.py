@@ -9,20 +9,13 @@ import typer
 from typer.main import get_command
 
 from kfuzz import __version__
+from kfuzz.cli import streams
 from kfuzz.cli.check import check
 from kfuzz.cli.corpus_verbs import contracts_app, corpus_app, report, show
 from kfuzz.cli.doctor import doctor
 from kfuzz.cli.project import config
 from kfuzz.cli.replay import repair, replay, shrink
 from kfuzz.cli.run import run
-from kfuzz.cli.streams import (
-    ExitCode,
-    ReaderGoneError,
-    discard_stdout,
-    noting_interrupts,
-    open_standard_streams,
-    report_error,
-)
 from kfuzz.core import features
 from kfuzz.store import mirror
 
@@ -73,37 +66,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: those after the program's name; the process's by default.
     """
-    with noting_interrupts() as interrupted:
+    with streams.noting_interrupts() as interrupted:
         code = _obeyed(list(sys.argv[1:] if arguments is None else arguments))
-    if code == ExitCode.INTERRUPTED and interrupted.is_set():
+    if code == streams.ExitCode.INTERRUPTED and interrupted.is_set():
         print("kfuzz: aborted", file=sys.stderr)
     return code
 
 
 def _obeyed(words: list[str]) -> int:
-    open_standard_streams()
+    streams.open_standard_streams()
     # Wherever it stands: an error may come before options are parsed.
     verbose = bool({"-v", "--verbose"} & set(words))
     try:
         if not words:
             get_command(app).main(["--help"], prog_name="kfuzz", standalone_mode=False)
-            return ExitCode.USAGE
+            return streams.ExitCode.USAGE
         code = get_command(app).main(words, prog_name="kfuzz", standalone_mode=False)
         sys.stdout.flush()
         mirror.finish()
-        return ExitCode(code or 0)
+        return streams.ExitCode(code or 0)
     except SystemExit as ended:
         if "_KFUZZ_COMPLETE" in os.environ:  # the shell has its completions
             return int(ended.code or 0)
-        discard_stdout()
-        return ExitCode.INTERRUPTED
-    except (ReaderGoneError, BrokenPipeError):
+        streams.discard_stdout()
+        return streams.ExitCode.INTERRUPTED
+    except (streams.ReaderGoneError, BrokenPipeError):
         # Whoever read the report has left (typer exits then); findings are saved.
-        discard_stdout()
-        return ExitCode.INTERRUPTED
+        streams.discard_stdout()
+        return streams.ExitCode.INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
-        return ExitCode.INTERRUPTED
+        return streams.ExitCode.INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError):  # of standard output, too
-            discard_stdout()
-        return report_error(error, verbose=verbose)
+            streams.discard_stdout()
+        return streams.report_error(error, verbose=verbose)

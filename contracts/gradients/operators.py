@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kfuzz import numerics as nm
 from kfuzz.contracts.binding import REGISTRY, Arguments, BoundKernel
+from kfuzz.contracts.gradients import rules
 from kfuzz.contracts.gradients.bounds import derived_bound
-from kfuzz.contracts.gradients.rules import (
-    EVERY,
-    PREFIX,
-    STORED,
-    Given,
-    Gradients,
-    Rule,
-)
 from kfuzz.contracts.language import Structure, Tolerance
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.prose import differentiated
@@ -57,7 +50,7 @@ def autograd_bound(
         product: the oracle of the gradients, see `vector_jacobian`.
         wanted: the arguments whose gradients are asked for, in order.
     """
-    rule = Rule((), {}, stored=EVERY)
+    rule = rules.Rule((), {}, stored=rules.EVERY)
     bound = derived_bound(name, [product], wanted, rule, kinks=True)
     return lambda problem: bound(problem)
 
@@ -188,7 +181,7 @@ def gradients_of(
     return found
 
 
-def rule_of(operator: Operator) -> Rule | None:
+def rule_of(operator: Operator) -> rules.Rule | None:
     """Return the rule of one of kfuzz's own operators; None for others."""
     return operator.gradient if _is_own(operator) else None
 
@@ -198,7 +191,7 @@ def _is_own(operator: Operator) -> bool:
 
 
 def _differentiable(
-    operator: Operator, rule: Rule | None, taken: Sequence[str]
+    operator: Operator, rule: rules.Rule | None, taken: Sequence[str]
 ) -> tuple[str, ...]:
     if rule is not None:
         return tuple(name for name in taken if name in rule.inputs)
@@ -252,7 +245,7 @@ def _limited(
 
 
 def spelled(
-    formula: Callable[[Given], Gradients],
+    formula: Callable[[rules.Given], rules.Gradients],
     taken: tuple[str, ...],
     names: tuple[str, ...],
     outputs: Iterable[str],
@@ -262,8 +255,8 @@ def spelled(
     def product(*tensors: Any, **scalars: Any) -> tuple[Any, ...]:
         given = dict(zip(taken, tensors, strict=False))
         grads = dict(zip(outputs, tensors[len(taken) :], strict=True))
-        stored = scalars.pop(STORED, None)
-        made = formula(Given(given, grads, scalars, stored))
+        stored = scalars.pop(rules.STORED, None)
+        made = formula(rules.Given(given, grads, scalars, stored))
         return tuple(made[n].expand(given[n].shape) for n in names)
 
     return product
@@ -271,7 +264,7 @@ def spelled(
 
 def _operator(
     operator: Operator,
-    rule: Rule | None,
+    rule: rules.Rule | None,
     taken: tuple[str, ...],
     names: tuple[str, ...],
     outputs: Mapping[str, tuple[str, str]],
@@ -312,7 +305,7 @@ def _operator(
 
     tensors = {n: operator.tensors[n] for n in taken}
     for output, (dims, lacks) in outputs.items():
-        tensors[PREFIX + output] = TensorParameter(dims, without=lacks)
+        tensors[rules.PREFIX + output] = TensorParameter(dims, without=lacks)
     gradients = ", ".join(f"d{n}" for n in names)
     return Operator(
         name,
@@ -325,7 +318,7 @@ def _operator(
         usual_rank=operator.usual_rank,
         reduced=operator.reduced,
         shape_class=operator.shape_class,
-        homogeneous={" ".join(PREFIX + output for output in outputs): 1},
+        homogeneous={" ".join(rules.PREFIX + output for output in outputs): 1},
         workspaces=operator.workspaces,
         usual=operator.usual,
         defaults=replace(operator.defaults, subnormals="any"),
@@ -785,13 +778,13 @@ def bind_gradients(forward: BoundKernel, wanted: bool | Sequence[str]) -> None:
         declaration = declaration_of(operator, claims, forward.explicit)
         if not declaration.dtypes:
             raise wrong(f"gradients are judged in {', '.join(operator.dtypes)} alone")
-        grads = tuple(n for n in operator.tensors if n.startswith(PREFIX))
+        grads = tuple(n for n in operator.tensors if n.startswith(rules.PREFIX))
         outputs = operator.forward.outputs if operator.forward else ()
         function = Backward(
             forward.function,
             tensors=takes.tensors,
             wanted=[name[1:] for name in operator.outputs],
-            places=[outputs.index(name[len(PREFIX) :]) for name in grads],
+            places=[outputs.index(name[len(rules.PREFIX) :]) for name in grads],
             fixed=[
                 name
                 for name, parameter in operator.tensors.items()

@@ -67,11 +67,15 @@ def _of_channels(problem: nm.Problem) -> nm.Tensor:
 _BY_CHANNEL = {"bias": summed(_of_channels, -1)}
 
 
+def _weighted(g: Given, grad: nm.Tensor) -> nm.Tensor:
+    weight = g.tensors.get("weight")
+    return grad if weight is None else grad * weight
+
+
 def layer_norm_gradients(g: Given) -> Gradients:
     """By differences from the mean, or by sums of x itself."""
-    grad, weight = g.grad, g.tensors.get("weight")
-    wg = grad if weight is None else grad * weight
-    z, made = _normalised(g["x"], wg, float(g.scalars["eps"]))
+    grad = g.grad
+    z, made = _normalised(g["x"], _weighted(g, grad), float(g.scalars["eps"]))
     found: Gradients = {"x": made, "bias": _rows(g, grad).sum(0)}
     return {**found, "weight": _rows(g, grad * z).sum(0)}
 
@@ -88,18 +92,14 @@ def _scaled(x: nm.Tensor, wg: nm.Tensor, eps: float) -> tuple[nm.Tensor, nm.Tens
 
 def rms_norm_gradients(g: Given) -> Gradients:
     """By the reciprocal root mean square."""
-    grad, weight = g.grad, g.tensors.get("weight")
-    wg = grad if weight is None else grad * weight
-    z, made = _scaled(g["x"], wg, float(g.scalars["eps"]))
-    return {"x": made, "weight": _rows(g, grad * z).sum(0)}
+    z, made = _scaled(g["x"], _weighted(g, g.grad), float(g.scalars["eps"]))
+    return {"x": made, "weight": _rows(g, g.grad * z).sum(0)}
 
 
 def add_rms_norm_gradients(g: Given) -> Gradients:
     """Those of both terms are one: of the stored sum, and h's own."""
-    grad, weight = g.grads["y"], g.tensors.get("weight")
-    h = g.saved(g["x"] + g["residual"])
-    wg = grad if weight is None else grad * weight
-    z, made = _scaled(h, wg, float(g.scalars["eps"]))
+    grad, h = g.grads["y"], g.saved(g["x"] + g["residual"])
+    z, made = _scaled(h, _weighted(g, grad), float(g.scalars["eps"]))
     made = g.saved(made) + g.grads["h"]
     return {"x": made, "residual": made, "weight": _rows(g, grad * z).sum(0)}
 
@@ -331,18 +331,14 @@ def reference_gated_rms_norm(
     return _gated(x, gate, weight, None, centred=False, **scalars)
 
 
-gated_rms_norm = defined(
-    "gated_rms_norm",
-    inputs={
-        "x": ks.tensors("* N"),
-        "gate": ks.tensors("* N"),
-        "weight": ks.tensors("N", role="weight", optional=True),
-        "eps": ks.scalar(1e-5, domain=(1e-5, 1e-6, 1e-12, 1e-3)),
-        "norm_before_gate": ks.scalar(True, domain=(False,)),
-    },
+gated_rms_norm = replace(
+    gated_layer_norm,
+    name="gated_rms_norm",
+    inputs={n: p for n, p in gated_layer_norm.inputs.items() if n != "bias"},
     oracle=reference_gated_rms_norm,
-    reduced="N",
-    empty_reduction=False,
+    recentres=False,
+    subtracts_mean=False,
+    **bounded("gated_rms_norm", Structure.INTERVAL),
 )
 
 

@@ -20,6 +20,7 @@ from kfuzz.cli.settings import (
 )
 from kfuzz.cli.streams import ExitCode, print_report
 from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.report.text import table
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.files import read_toml
 from kfuzz.store.mirror import is_url
@@ -70,9 +71,9 @@ def read_config(start: Path | None = None) -> Config:
     valid = [*SETTINGS, PROFILES_KEY]
     own = [s.key for s in SETTINGS.values() if not s.common]
     profiles = {}
-    for name, table in tables.items():
+    for name, said in tables.items():
         place = f"{file}: {profile_section(name)}"
-        profiles[name] = _values(_table(table, place), own, place, file.parent, here)
+        profiles[name] = _values(_table(said, place), own, place, file.parent, here)
     return Config(file, _values(section, valid, where, file.parent, here), profiles)
 
 
@@ -409,9 +410,7 @@ def config(
 
     def lines() -> Iterator[str]:
         rows = [(key, as_text(value), said) for key, (value, said) in chosen.items()]
-        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:2]]
-        for key, value, source in rows:
-            yield f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}"
+        yield from table(rows)
         yield f"file: {file or 'no pyproject.toml here or above'}"
         for name, hint in strangers:
             yield f"{name} is set and is no setting: {hint}"

@@ -23,14 +23,7 @@ from kfuzz.cli.streams import (
     report_stream,
     stopping,
 )
-from kfuzz.core.errors import (
-    HarnessError,
-    KfuzzError,
-    StorageError,
-    class_name,
-    message_of,
-    trace_text,
-)
+from kfuzz.core import errors
 from kfuzz.core.event import Event, Exited, KernelFinished, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.engine.config import Engine, RunConfig
@@ -139,10 +132,10 @@ def _search(
                 yield event
 
         try:
-            rejected: StorageError | None = None
+            rejected: errors.StorageError | None = None
             try:
                 consume(recorded(), feed, stop)
-            except StorageError as error:  # raised last: all events came before
+            except errors.StorageError as error:  # raised last: all events came before
                 rejected = error
             if as_json:
                 json_report.write(
@@ -204,7 +197,7 @@ STOP_SECONDS: Final = 3.0
 END_SECONDS: Final = 10.0
 
 
-class SearchError(HarnessError):
+class SearchError(errors.HarnessError):
     """What kfuzz did not expect in the other process; its traceback is a note."""
 
 
@@ -270,7 +263,7 @@ def _heard(
         if importing:
             where = target or " ".join(config.targets)
             raise imports.ended(where, how) from None
-        raise HarnessError(
+        raise errors.HarnessError(
             f"the process that searches ended: {how}",
             fix="What was found is in the corpus, `kfuzz corpus list` shows it",
         ) from None
@@ -305,7 +298,7 @@ def homes(config: RunConfig) -> list[Home]:
     """Return what the targets of a run have children import, if it is at hand."""
     found: dict[Home, None] = {}
     for target in config.targets:
-        with suppress(KfuzzError):  # the run says so
+        with suppress(errors.KfuzzError):  # the run says so
             for source in resolve(target):
                 found[home_of(source, config.root)] = None
     return list(found)
@@ -318,9 +311,9 @@ def portable(error: BaseException) -> Any:
     """
     import pickle
 
-    if not isinstance(error, KfuzzError):
-        error.add_note(trace_text(error))
+    if not isinstance(error, errors.KfuzzError):
+        error.add_note(errors.trace_text(error))
     with suppress(Exception):
         if type(pickle.loads(pickle.dumps(error))) is type(error):
             return error
-    return SearchError(f"{class_name(error)}: {message_of(error)}")
+    return SearchError(f"{errors.class_name(error)}: {errors.message_of(error)}")

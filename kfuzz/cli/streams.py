@@ -13,14 +13,7 @@ from threading import Event
 from types import FrameType
 from typing import Any, Final, TextIO, TypeVar
 
-from kfuzz.core.errors import (
-    BackendError,
-    BindingError,
-    DecodeError,
-    KfuzzError,
-    NothingToRunError,
-    UsageError,
-)
+from kfuzz.core import errors
 from kfuzz.core.event import Event as event_Event
 from kfuzz.core.event import FindingReplayed, KernelFinished, RunFinished
 from kfuzz.core.verdict import (
@@ -333,11 +326,11 @@ class ExitCode(IntEnum):
 
 # Malformed stored data is an input that cannot be obeyed, not a fault of kfuzz.
 _CODES: Final[dict[type, ExitCode]] = {
-    UsageError: ExitCode.USAGE,
-    BindingError: ExitCode.USAGE,
-    DecodeError: ExitCode.USAGE,
-    NothingToRunError: ExitCode.NOTHING_TO_RUN,
-    BackendError: ExitCode.NO_BACKEND,
+    errors.UsageError: ExitCode.USAGE,
+    errors.BindingError: ExitCode.USAGE,
+    errors.DecodeError: ExitCode.USAGE,
+    errors.NothingToRunError: ExitCode.NOTHING_TO_RUN,
+    errors.BackendError: ExitCode.NO_BACKEND,
 }
 
 
@@ -468,7 +461,7 @@ def report_error(error: BaseException, *, verbose: bool) -> ExitCode:
         error: whatever ended the verb.
         verbose: also print the traceback of what kfuzz did not expect.
     """
-    if isinstance(error, KfuzzError) or _is_usage(error):
+    if isinstance(error, errors.KfuzzError) or _is_usage(error):
         _say(line_of(error))
         return code_of(error)
     if verbose:
@@ -490,7 +483,7 @@ def code_of(error: BaseException) -> ExitCode:
 
 def line_of(error: BaseException) -> str:
     """Return an exception in words, as one paragraph."""
-    if isinstance(error, KfuzzError):
+    if isinstance(error, errors.KfuzzError):
         return str(error)
     if _is_usage(error):
         return _usage_text(error)

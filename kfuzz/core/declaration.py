@@ -533,6 +533,11 @@ class Declaration:
         """Whether it says anything of the bits that equal calls give."""
         return self.determinism != "none" and self.store != "stochastic"
 
+    def claims(self) -> dict[str, Any]:
+        """Return what differs from the defaults, by name."""
+        values, default = vars(self), Declaration()
+        return {n: v for n, v in values.items() if v != getattr(default, n)}
+
     def declare(self, where: str, **claims: Any) -> "Declaration":
         """Return a copy with the given claims checked and applied.
 

@@ -15,14 +15,7 @@ from kfuzz.contracts.evidence import Builds, Mismatch
 from kfuzz.core.errors import HarnessError, KfuzzError
 from kfuzz.core.recipe import Case, config_of
 from kfuzz.execution.calls.compiling import at_work
-from kfuzz.execution.launches.building import (
-    NotCompiledError,
-    UnknownTargetError,
-    beside,
-    mismatch,
-    said,
-    source_of,
-)
+from kfuzz.execution.launches import building
 from kfuzz.execution.launches.capture import NotCapturedError, capture
 from kfuzz.execution.launches.gpu_targets import GPU_TARGETS
 from kfuzz.execution.processes.child import OwnProcess
@@ -59,7 +52,7 @@ class Builder:
         with at_work():
             try:
                 if self._process is None:
-                    self._process = beside(_ENTRY, interpret=False)
+                    self._process = building.beside(_ENTRY, interpret=False)
                     self._process.send(self._request)
                 told: Builds = self._process.ask(case, LIMIT_SECONDS, step)
                 return told
@@ -108,18 +101,21 @@ class Compiling:
     def _compiled(self, function: Any, launch: Any, target: str) -> tuple[str, str]:
         """Return what does not fit, and why nothing is known of it."""
         try:
-            source = source_of(function, launch, specialised=True)
+            source = building.source_of(function, launch, specialised=True)
             key = (source.hash(), *sorted(launch.options.items()), target)
-        except NotCompiledError as error:
+        except building.NotCompiledError as error:
             return "", str(error)
         except Exception as error:  # what Triton raises on what it does not know
-            return "", said(error)
+            return "", building.said(error)
         if key not in self._known:
             try:
-                made = mismatch(source, launch.options, GPU_TARGETS[target]), ""
-            except NotCompiledError as error:
+                made = (
+                    building.mismatch(source, launch.options, GPU_TARGETS[target]),
+                    "",
+                )
+            except building.NotCompiledError as error:
                 made = f"it is not compiled: {error}", ""
-            except UnknownTargetError as error:
+            except building.UnknownTargetError as error:
                 made = "", f"this Triton does not compile for it: {error}"
             self._known[key] = made
         return self._known[key]

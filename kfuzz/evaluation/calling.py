@@ -14,27 +14,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from kfuzz.contracts import oracle
 from kfuzz.contracts.binding import BoundKernel, Derived
 from kfuzz.contracts.evidence import UNPROMISED, Evidence
 from kfuzz.contracts.language import Probe
 from kfuzz.contracts.operator import Operator
-from kfuzz.contracts.oracle import (
-    ASKING,
-    accept,
-    expected_metadata,
-    first_nonfinite,
-    first_out_of_bounds,
-    given,
-    pose,
-)
+from kfuzz.core import errors
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.errors import (
-    BindingError,
-    BuildError,
-    LanguageLimit,
-    class_name,
-    message_of,
-)
 from kfuzz.core.recipe import NOWHERE, Case, Scalar, is_dtype, poison_of
 from kfuzz.execution.calls.results import PLAIN, Held, Invocation, Options, execute
 from kfuzz.execution.calls.tuning import held
@@ -48,12 +34,12 @@ from kfuzz.numerics.run import Expected, Metadata, Run
 _OURS: Final = (Path(__file__).parents[1], Path(torch.__file__).parent)
 
 
-def broken(kernel: BoundKernel, what: str, fix: str) -> BindingError:
+def broken(kernel: BoundKernel, what: str, fix: str) -> errors.BindingError:
     """Return the error that says where a binding stands and what is wrong with it."""
     operator = kernel.operator.forward or kernel.operator
     file = getattr(sys.modules.get(kernel.module), "__file__", None)
     place = f"{shown(file)}:{kernel.line}: " if file else ""
-    return BindingError(
+    return errors.BindingError(
         what, where=f"{place}kernel {kernel.name}, operator {operator.name}", fix=fix
     )
 
@@ -65,8 +51,8 @@ def raised(error: BaseException, called: Callable[..., Any] | None = None) -> st
         error: what was raised.
         called: the user's function, named where no line of it ran.
     """
-    text = " ".join(message_of(error).split())
-    told = f"{class_name(error)}: {text}".removesuffix(": ")
+    text = " ".join(errors.message_of(error).split())
+    told = f"{errors.class_name(error)}: {text}".removesuffix(": ")
     if line := _line_of(error):
         return f"{told} (at {line})"
     return told if called is None else f"{told} ({defined(called)})"
@@ -227,8 +213,10 @@ class Caller:
         operator, claims = self.kernel.operator, self.kernel.declaration
         evidence = posed(operator, claims, derived)
         accepted = evidence.acceptance
-        expected = {} if accepted is None else expected_metadata(accepted)
-        places = given(operator, derived.case, derived.values, claims, expected) or {}
+        expected = {} if accepted is None else oracle.expected_metadata(accepted)
+        places = (
+            oracle.given(operator, derived.case, derived.values, claims, expected) or {}
+        )
         evidence = replace(
             evidence,
             case=replace(derived.case, destinations=places),
@@ -311,7 +299,7 @@ class Caller:
         )
         if run.raised is not None:
             if run.raised.build:
-                raise BuildError(run.raised.build)
+                raise errors.BuildError(run.raised.build)
             self.raised = True
             self.lost = self.lost or run.raised.lost
         if self.accepts_wider:
@@ -359,7 +347,7 @@ def invocation(
         None where the kernel is given memory for its outputs and no shape is known.
     """
     claims = kernel.declaration
-    destinations = given(kernel.operator, case, values, claims, expected)
+    destinations = oracle.given(kernel.operator, case, values, claims, expected)
     if destinations is None:
         return None
     return Invocation(
@@ -402,18 +390,18 @@ def posed(operator: Operator, claims: Declaration, derived: Derived) -> Evidence
     Raises:
         BindingError: if the operator's oracle or error model is malformed.
     """
-    problem = pose(operator, derived.case, derived.values, claims)
-    index = first_out_of_bounds(operator, derived.case, problem)
+    problem = oracle.pose(operator, derived.case, derived.values, claims)
+    index = oracle.first_out_of_bounds(operator, derived.case, problem)
     nonfinite = None
-    if claims.nonfinite in ASKING:
-        nonfinite = first_nonfinite(operator, derived.values)
+    if claims.nonfinite in oracle.ASKING:
+        nonfinite = oracle.first_nonfinite(operator, derived.values)
     unpromised = nonfinite is not None and claims.nonfinite in UNPROMISED
     unpromised |= index is not None and claims.out_of_bounds in UNPROMISED
     acceptance, refused = None, None
     if not unpromised:
         try:
-            acceptance = accept(operator, problem)
-        except BindingError:
+            acceptance = oracle.accept(operator, problem)
+        except errors.BindingError:
             raise
         except Exception as error:  # outside the oracle's domain
             refused = error
@@ -433,7 +421,7 @@ def unsupported_because(run: Run) -> str | None:
     if run.unreliable:
         return run.unreliable
     if run.raised is not None and run.raised.backend:
-        if run.raised.type == LanguageLimit.__name__:
+        if run.raised.type == errors.LanguageLimit.__name__:
             return run.raised.message
         what = "Triton's interpreter" if interpreting() else "Triton"
         return f"{what} cannot run it: {run.raised.message}"

@@ -16,17 +16,9 @@ from kfuzz.contracts.classes import CLASSES
 from kfuzz.contracts.gradients.operators import BACKWARD, gradients_of
 from kfuzz.contracts.operator import Operator
 from kfuzz.contracts.oracle import NARROW, agree
+from kfuzz.core import event
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import BuildError, HarnessError, UsageError, suggestion
-from kfuzz.core.event import (
-    ContractTally,
-    Event,
-    KernelFinished,
-    KernelProof,
-    Notice,
-    RunFinished,
-    RunStarted,
-)
 from kfuzz.core.verdict import Verdict
 from kfuzz.numerics.acceptance import Acceptance, Problem
 from kfuzz.numerics.formats import FORMATS, in_float64
@@ -40,7 +32,7 @@ if TYPE_CHECKING:  # a monitored program imports no engine
     from kfuzz.engine.search.round import KernelSearch
     from kfuzz.engine.workers.zygotes import Backend
 
-    Proof = Generator[Event, None, KernelProof | None]
+    Proof = Generator[event.Event, None, event.KernelProof | None]
     Look = Callable[[KernelSearch, Corpus], Proof]
 
 
@@ -53,7 +45,7 @@ def examined(
     device: str,
     stop: threading.Event,
     expired: Callable[[], bool],
-) -> Iterator[Event]:
+) -> Iterator[event.Event]:
     """Look at kernels one after the other, where no cases are drawn at random.
 
     Args:
@@ -83,21 +75,23 @@ def examined(
         loaded = named_apart(loaded, held.homes, root)
         names = tuple(k.node_id for k in loaded)
         outside = outside_of(loaded)
-        yield RunStarted(0, backend.name, names, utc_now(), outside=outside)
+        yield event.RunStarted(0, backend.name, names, utc_now(), outside=outside)
         for each in loaded:
             kernel = _examined_kernel(each, backend, root, expired)
             proof = None
             try:
                 proof = yield from look(kernel, held)
             except Stopped:
-                yield Notice(kernel.node_id, "the time was over before it was done")
+                yield event.Notice(
+                    kernel.node_id, "the time was over before it was done"
+                )
             except BuildError as error:
                 kernel.record.errors += 1
-                yield Notice(kernel.node_id, f"given up: {error}")
+                yield event.Notice(kernel.node_id, f"given up: {error}")
             finally:
                 kernel.runner.close()
-            failed = {"K-LIV-01": ContractTally(Verdict.ERROR)}
-            yield KernelFinished(
+            failed = {"K-LIV-01": event.ContractTally(Verdict.ERROR)}
+            yield event.KernelFinished(
                 kernel=kernel.node_id,
                 operator=each.kernel.operator.name,
                 cases=kernel.record.cases,
@@ -107,7 +101,7 @@ def examined(
                 paths=dict(kernel.paths),
                 proof=proof,
             )
-    yield RunFinished(time.monotonic() - began, stop.is_set(), 0, backend.name)
+    yield event.RunFinished(time.monotonic() - began, stop.is_set(), 0, backend.name)
 
 
 def _examined_kernel(

@@ -11,16 +11,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kfuzz.core import recipe
 from kfuzz.core.dtypes import DTYPES, bits_to_number, number_to_bits
-from kfuzz.core.recipe import (
-    DISTINCT,
-    OFFSETS,
-    RISING,
-    SPANS,
-    THROUGHOUT,
-    Interval,
-    parsed,
-)
 from kfuzz.numerics.formats import FORMATS, round_to
 
 # Weights of probabilities: magnitudes up to so much, in steps of so little.
@@ -49,7 +41,7 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
         bound: of indices, what they stay below; of offsets the whole.
         rank: of the shape.
     """
-    parts = parsed(domain)
+    parts = recipe.parsed(domain)
     if not domain or not x.numel() or rank < parts.rank:
         return x
     if parts.interval is not None:
@@ -57,7 +49,7 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
     if parts.axis:
         x = _shares(x, parts.axis)
     for word in parts.words:
-        if word == THROUGHOUT:
+        if word == recipe.THROUGHOUT:
             flat = x.reshape(*x.shape[: x.dim() - rank], -1)
             x = distinct_below(flat, bound).reshape(x.shape)
         else:
@@ -67,7 +59,7 @@ def fitted(x: Tensor, domain: str, bound: int, rank: int) -> Tensor:
 
 def holds(x: Tensor, domain: str, bound: int, rank: int) -> bool:
     """Whether values lie in a domain; see `fitted`."""
-    parts = parsed(domain)
+    parts = recipe.parsed(domain)
     if not domain or not x.numel() or rank < parts.rank:
         return True
     if parts.axis:
@@ -77,7 +69,7 @@ def holds(x: Tensor, domain: str, bound: int, rank: int) -> bool:
     return torch.equal(made.contiguous().view(raw), x.contiguous().view(raw))
 
 
-def _inside(x: Tensor, interval: Interval) -> Tensor:
+def _inside(x: Tensor, interval: recipe.Interval) -> Tensor:
     dtype = str(x.dtype).removeprefix("torch.")
     if not x.is_floating_point():
         return _integers_inside(x, interval)
@@ -123,7 +115,7 @@ def mirrored(x: Tensor, low: float | None, high: float | None) -> Tensor:
     return made.to(x.dtype).clamp(low, high)
 
 
-def ends_of(interval: Interval, dtype: str) -> tuple[float, float]:
+def ends_of(interval: recipe.Interval, dtype: str) -> tuple[float, float]:
     """Return the least and the greatest number of a format in an interval.
 
     Beside an end of 0 that is left out it is the least normal number. The first is
@@ -152,7 +144,7 @@ def _neighbour(number: float, dtype: str, step: int) -> float:
     return float(bits_to_number(bits + (1 if outwards else -1), dtype))
 
 
-def _integers_inside(x: Tensor, interval: Interval) -> Tensor:
+def _integers_inside(x: Tensor, interval: recipe.Interval) -> Tensor:
     limits = torch.iinfo(x.dtype)
     low, high = whole_ends(interval, str(x.dtype).removeprefix("torch."))
     wide = x.to(torch.int64)
@@ -167,7 +159,7 @@ def _integers_inside(x: Tensor, interval: Interval) -> Tensor:
     return torch.where(inside, wide, low + (wide - low) % (high - low + 1)).to(x.dtype)
 
 
-def whole_ends(interval: Interval, dtype: str) -> tuple[int, int]:
+def whole_ends(interval: recipe.Interval, dtype: str) -> tuple[int, int]:
     """Return the least and the greatest integer of a data type in an interval."""
     limits = torch.iinfo(getattr(torch, dtype))
     low, high = limits.min, limits.max
@@ -241,17 +233,17 @@ def _blocks(x: Tensor, bound: int) -> Tensor:
 
 
 _BY_WORD: Final[dict[str, Callable[[Tensor, int], Tensor]]] = {
-    RISING: lambda x, bound: x.sort(-1).values,
-    DISTINCT: distinct_below,
-    OFFSETS: _offsets,
-    SPANS: _spans,
+    recipe.RISING: lambda x, bound: x.sort(-1).values,
+    recipe.DISTINCT: distinct_below,
+    recipe.OFFSETS: _offsets,
+    recipe.SPANS: _spans,
     "causal": _causal,
     "padding": _padding,
     "blocks": _blocks,
 }
 
 
-def has_numbers(interval: Interval, dtype: str) -> bool:
+def has_numbers(interval: recipe.Interval, dtype: str) -> bool:
     """Whether a data type has a number in an interval."""
     ends = ends_of if DTYPES[dtype].kind == "float" else whole_ends
     low, high = ends(interval, dtype)

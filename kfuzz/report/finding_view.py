@@ -8,16 +8,15 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from shlex import quote
 from typing import Final
 
 from kfuzz.core.codec import encode
-from kfuzz.core.declaration import Declaration
 from kfuzz.core.errors import DecodeError
 from kfuzz.core.finding import BESIDE, SHOWS, Explanation, Finding, Line, Patch, Target
 from kfuzz.core.recipe import Case
@@ -255,28 +254,15 @@ class StateText:
     level: str
 
 
+_FAILS: Final = partial(StateText, "FAIL", sign="✗", level="v-violates")
+_OPEN: Final = partial(StateText, level="v-under_specified")
 STATES: Final = {
-    State.REGRESSED: StateText(
-        "FAIL", "regressed: it was fixed, and fails again", "✗", "v-violates"
-    ),
-    State.CONFIRMED: StateText(
-        "FAIL", "confirmed in fresh processes", "✗", "v-violates"
-    ),
-    State.WITNESSED: StateText(
-        "FAIL", "witnessed: inputs and wrong result are recorded", "✗", "v-violates"
-    ),
-    State.NEW: StateText(
-        "UNCONFIRMED",
-        "not confirmed: the time limit came first",
-        "?",
-        "v-under_specified",
-    ),
-    State.FLAKY: StateText(
-        "FLAKY", "flaky: it fails in some runs only", "≈", "v-under_specified"
-    ),
-    State.UNREPRODUCED: StateText(
-        "UNCONFIRMED", "not reproduced: seen once", "≈", "v-under_specified"
-    ),
+    State.REGRESSED: _FAILS("regressed: it was fixed, and fails again"),
+    State.CONFIRMED: _FAILS("confirmed in fresh processes"),
+    State.WITNESSED: _FAILS("witnessed: inputs and wrong result are recorded"),
+    State.NEW: _OPEN("UNCONFIRMED", "not confirmed: the time limit came first", "?"),
+    State.FLAKY: _OPEN("FLAKY", "flaky: it fails in some runs only", "≈"),
+    State.UNREPRODUCED: _OPEN("UNCONFIRMED", "not reproduced: seen once", "≈"),
     State.KNOWN: StateText("KNOWN", "known", "K", "v-known"),
     State.FIXED: StateText("FIXED", "fixed", "✓", "v-conforms"),
 }
@@ -569,7 +555,8 @@ def _parts(shown: Shown, state: str, target: str, options: str) -> Iterable[Part
     yield _fact("kind", kind + of_output)
     yield _fact("elements", counts)
     yield _fact("bucket", finding.bucket)
-    yield _fact("declared", ", ".join(_claims(finding.declaration)) or "the defaults")
+    claims = [f"{n}={encode(v)!r}" for n, v in finding.declaration.claims().items()]
+    yield _fact("declared", ", ".join(claims) or "the defaults")
     yield _fact("seed", str(finding.seed))
     yield _fact("shrunk", reduced or "")
     end = tuple(line[:MAX_LINE] for line in trace[-TRACE_LINES:])
@@ -737,15 +724,6 @@ def _errors(finding: Finding) -> tuple[tuple[str, ErrorMap], ...]:
     same = encode(minimal) == encode(first)
     chosen = named[:1] if same else named
     return tuple((name, errors) for name, errors in chosen if errors is not None)
-
-
-def _claims(declaration: Declaration) -> list[str]:
-    default = Declaration()
-    return [
-        f"{f.name}={encode(getattr(declaration, f.name))!r}"
-        for f in fields(Declaration)
-        if getattr(declaration, f.name) != getattr(default, f.name)
-    ]
 
 
 @cache

@@ -8,24 +8,10 @@ from typing import Final, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from kfuzz.core.event import (
-    Event,
-    FindingReplayed,
-    FindingSaved,
-    Notice,
-    Progress,
-    RunFinished,
-    RunStarted,
-)
+from kfuzz.core import event as events
 from kfuzz.core.finding import Finding
 from kfuzz.core.verdict import UNCONFIRMED, State
-from kfuzz.report.finding_view import (
-    Depth,
-    FindingView,
-    finding_lines,
-    line_lines,
-    view,
-)
+from kfuzz.report import finding_view
 from kfuzz.report.json_report import replay_lines, replay_total
 from kfuzz.report.tables import Gathered, Shown, kernel_lines, overview, uncompared
 from kfuzz.report.text import counted, one_line, plain
@@ -38,7 +24,7 @@ SECONDS_BETWEEN_LINES: Final = 3.0
 _WHOLE_RATE: Final = 10.0
 
 
-def progress_text(event: Progress, kernels: int) -> str:
+def progress_text(event: events.Progress, kernels: int) -> str:
     """Return the counters on one line, with the number of kernels in all."""
     rate = event.cases / event.elapsed_s if event.elapsed_s > 0 else 0.0
     shown = f"{rate:.0f}" if rate >= _WHOLE_RATE else f"{rate:.1f}"
@@ -110,7 +96,7 @@ class TerminalReport:
         if self._live:
             self._live.stop()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: events.Event) -> None:
         """Take the next event.
 
         Raises:
@@ -118,34 +104,32 @@ class TerminalReport:
         """
         self._run.feed(event)
         match event:
-            case RunStarted():
+            case events.RunStarted():
                 self._start(event)
-            case Progress() if self._live:
+            case events.Progress() if self._live:
                 self._live.update(Text(progress_text(event, self._kernels)))
-            case Progress() if not self._quiet:
+            case events.Progress() if not self._quiet:
                 if event.elapsed_s >= self._progress_s + SECONDS_BETWEEN_LINES:
                     self._progress_s = event.elapsed_s
                     self._say(progress_text(event, self._kernels))
-            case FindingSaved(stage="found"):
+            case events.FindingSaved(stage="found"):
                 self._found(event)
-            case FindingSaved(stage="done"):
+            case events.FindingSaved(stage="done"):
                 self._block(event.kernel, event.finding)
-            case FindingReplayed():  # its block would say nothing new
+            case events.FindingReplayed():  # its block would say nothing new
                 self._replayed.add(event.id)
                 for line in replay_lines(event, options=self._options):
                     self._say(line)
-            case Notice() if not self._quiet:
+            case events.Notice() if not self._quiet:
                 place = f"{one_line(event.kernel)}: " if event.kernel else ""
                 self._say(f"note: {place}{one_line(event.message)}")
                 if self._verbose:
                     for line in plain(event.trace).splitlines():
                         self._say(f"  {line}")
-            case RunFinished():
+            case events.RunFinished():
                 self._end(event)
-            case _:
-                pass
 
-    def _start(self, event: RunStarted) -> None:
+    def _start(self, event: events.RunStarted) -> None:
         self._kernels = len(event.kernels)
         kernels = counted(self._kernels, "kernel")
         text = f"{kernels} on {event.device}, seed {event.seed}"
@@ -154,7 +138,7 @@ class TerminalReport:
         if self._live:
             self._live.start()
 
-    def _found(self, event: FindingSaved) -> None:
+    def _found(self, event: events.FindingSaved) -> None:
         if not event.is_new:
             return  # a mark covers it: it is reported quietly once it is reduced
         signature = event.finding.signature
@@ -173,7 +157,7 @@ class TerminalReport:
         if finding.id in self._done and finding.line is not None:
             self._lined.add(finding.id)
             self._say(f"\nline of {finding.id}")
-            for line in line_lines(finding.line):
+            for line in finding_view.line_lines(finding.line):
                 self._say(f"  {line}")
             return
         if finding.id in self._done:
@@ -189,14 +173,14 @@ class TerminalReport:
             self._say(known_line(shown))
             return
         made = self._view(shown)
-        depth = Depth.MEDIUM if self._verbose else Depth.SHORT
-        head, *lines = finding_lines(made, depth)
+        depth = finding_view.Depth.MEDIUM if self._verbose else finding_view.Depth.SHORT
+        head, *lines = finding_view.finding_lines(made, depth)
         word, rest = head[: len(made.state.headline)], head[len(made.state.headline) :]
         style = "bold red" if shown.fails else "bold yellow"
         below = (f"\n{line}" for line in lines)
         self._say(Text.assemble("\n", (word, style), (rest, "bold"), *below))
 
-    def _end(self, event: RunFinished) -> None:
+    def _end(self, event: events.RunFinished) -> None:
         self.__exit__()
         finished = list(self._run.kernels.values())
         findings = [(k.kernel, f) for k in finished for f in k.findings]
@@ -252,9 +236,9 @@ class TerminalReport:
                 word = made.state.headline
                 self._say(f"{word} {made.id} - {made.summary}; {made.replay}")
 
-    def _view(self, shown: Shown) -> FindingView:
+    def _view(self, shown: Shown) -> finding_view.FindingView:
         outside = shown.outside or self._target
-        return view(replace(shown, outside=outside), self._options)
+        return finding_view.view(replace(shown, outside=outside), self._options)
 
     def _say(self, line: str | Text) -> None:
         self._console.print(line, soft_wrap=True)

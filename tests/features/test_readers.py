@@ -48,7 +48,7 @@ from kfuzz.features.lab.grade.statement_text import (
     statement_document,
     statement_page,
 )
-from kfuzz.features.lab.record.comparing import compare, text
+from kfuzz.features.lab.record.comparing import compare, lines
 from kfuzz.features.lab.record.recording import (
     HEADER,
     Entry,
@@ -211,7 +211,7 @@ def _use_recording(path: Path) -> None:
     packed = path_of(path.parent, "relu", "mine")
     packed.write_bytes(zlib.compress(path.with_name(_KERNEL).read_bytes()))
     made = compare([read(path.parent)] * 2)
-    text(made)
+    lines(made)
 
 
 PROOF: Final = KernelProof(

@@ -34,19 +34,7 @@ from kfuzz.core.finding import Finding
 from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import FAILING, CaseReport, Kind, State
 from kfuzz.engine.config import Engine, RunConfig
-from kfuzz.engine.search.found import (
-    AFTER_SECONDS,
-    UNLIMITED_SECONDS,
-    FiledFinding,
-    after_seconds,
-    first_finding,
-    first_seconds,
-    located,
-    reduced,
-    replay_first,
-    taken_to_minimum,
-    to_reduce,
-)
+from kfuzz.engine.search import found
 from kfuzz.engine.search.record import Record
 from kfuzz.engine.search.round import (
     DRAWING,
@@ -184,7 +172,7 @@ class Campaign:
         started = began if config.started is None else config.started
         self.clock = RunClock(limit, jobs=self.jobs, started=started)
         # What the search leaves to the time after it, and how long that took.
-        self.unfinished: list[tuple[KernelSearch, FiledFinding]] = []
+        self.unfinished: list[tuple[KernelSearch, found.FiledFinding]] = []
         self.reducing_s = 0.0
         self._reduced = count()
         devices = backend.devices[: self.jobs]
@@ -307,7 +295,7 @@ class Campaign:
             if self.config.replay:
                 with suppress(KfuzzError, Stopped):  # its time slice says so
                     self.open(self.kernels[0])
-                yield from replay_first(
+                yield from found.replay_first(
                     self.kernels, self.config, self.backend,
                     classes=self.classes, stop=self.stop, end=self.search_end(),
                 )  # fmt: skip
@@ -319,9 +307,9 @@ class Campaign:
             began = time.monotonic()
             yield from self._finish()
             if self.config.locate:
-                yield from located(
+                yield from found.located(
                     self.kernels, self.backend, self.corpus, root=self.config.root,
-                    jobs=self.jobs, seconds=self.after or UNLIMITED_SECONDS,
+                    jobs=self.jobs, seconds=self.after or found.UNLIMITED_SECONDS,
                     stopped=self.halt.is_set,
                 )  # fmt: skip
             self.reducing_s = time.monotonic() - began
@@ -571,10 +559,10 @@ class Campaign:
         self, kernel: KernelSearch, case: Case, report: CaseReport
     ) -> Iterator[Event]:
         """Save, confirm, reduce, confirm, explain."""
-        finding = first_finding(kernel, case, report, seed=self.config.seed)
+        finding = found.first_finding(kernel, case, report, seed=self.config.seed)
         until = self.first_until(kernel, finding)
         with kernel.taking(finding.signature.symptom, until):
-            entry = yield from taken_to_minimum(
+            entry = yield from found.taken_to_minimum(
                 kernel,
                 finding,
                 self.corpus,
@@ -589,28 +577,28 @@ class Campaign:
     def after(self) -> float:
         """Seconds that findings get once the search is over: as many as it had."""
         limit = self.clock.limit
-        return 0.0 if limit is None else max(limit, AFTER_SECONDS)
+        return 0.0 if limit is None else max(limit, found.AFTER_SECONDS)
 
     def first_until(self, kernel: KernelSearch, finding: Finding) -> float:
         """Return when a finding is left to the time after the search."""
         now = time.monotonic()
         left = max(self.clock.deadline - now, 0.0)
-        return now + first_seconds(kernel, finding, left)
+        return now + found.first_seconds(kernel, finding, left)
 
     def reducing_seconds(
         self, kernel: KernelSearch, finding: Finding, until: float
     ) -> float:
         """Return how long a finding may be reduced that has time until a moment."""
         if self.clock.limit is None:
-            return UNLIMITED_SECONDS  # evaluations bound it
-        return to_reduce(kernel, finding, until - time.monotonic())
+            return found.UNLIMITED_SECONDS  # evaluations bound it
+        return found.to_reduce(kernel, finding, until - time.monotonic())
 
     def _finish(self) -> Iterator[Event]:
         """Take to their minimum the findings for which the search left no time."""
         if not self.unfinished:
             return
         began, n = time.monotonic(), len(self.unfinished)
-        wanted = sum(after_seconds(k, entry.own) for k, entry in self.unfinished)
+        wanted = sum(found.after_seconds(k, entry.own) for k, entry in self.unfinished)
         most = min(wanted, self.after)
         if not self.halt.is_set():
             what = "1 finding" if n == 1 else f"{n} findings"
@@ -624,11 +612,11 @@ class Campaign:
             finding = entry.own
             left = len(self.unfinished) - next(self._reduced)
             fair = fair_share(end, left, self.jobs)
-            until = time.monotonic() + min(fair, after_seconds(kernel, finding))
+            until = time.monotonic() + min(fair, found.after_seconds(kernel, finding))
             seconds = partial(self.reducing_seconds, kernel, finding, until)
             stopped = partial(self._expired, kernel)
             with kernel.taking(finding.signature.symptom, until):
-                made = reduced(kernel, entry, seconds=seconds, stopped=stopped)
+                made = found.reduced(kernel, entry, seconds=seconds, stopped=stopped)
                 yield from self._guarded(kernel, made)
 
     def count_findings(self) -> int:

@@ -35,16 +35,8 @@ from kfuzz.core.verdict import (
     Kind,
     State,
 )
+from kfuzz.engine import confirm
 from kfuzz.engine.config import ReplayConfig, ReplayResult, RunConfig
-from kfuzz.engine.confirm import (
-    CONFIRMATIONS,
-    LARGE,
-    domain_of,
-    fitted,
-    is_by_chance,
-    process,
-    recorded,
-)
 from kfuzz.engine.explain import CLASS_OF, with_ordinary_numbers
 from kfuzz.engine.replay import locate as load_kernel
 from kfuzz.engine.replay import replay
@@ -214,7 +206,7 @@ def reduced(
     before = entry.finding
     kernel.quiet = True
     try:
-        process(
+        confirm.process(
             kernel.runner,
             replace(entry.own, case=kernel.runner.pin(entry.own.case)),
             seconds=seconds,
@@ -226,7 +218,7 @@ def reduced(
         if not further:
             last = entry.finding
             if last.state is State.NEW and kernel.runner.records_count:
-                entry.save(recorded(last) or last)
+                entry.save(confirm.recorded(last) or last)
             text = f"{entry.finding.id} is saved as it stood when the run ended"
             yield Notice(kernel.node_id, text)
     except Exception:
@@ -378,10 +370,10 @@ def _with_ordinary_numbers(
     nonfinite = finding.severity is Severity.NONFINITE
     if not (special or nonfinite) or finding.explanation is None or case.large:
         return None
-    accepts = domain_of(kernel.runner, finding.case)
+    accepts = confirm.domain_of(kernel.runner, finding.case)
     samples = _SAMPLES if case is finding.case else 1
     for ordinary in with_ordinary_numbers(kernel.runner.pin(case), samples):
-        case = fitted(kernel.loaded.kernel.operator, ordinary)
+        case = confirm.fitted(kernel.loaded.kernel.operator, ordinary)
         with suppress(Stopped):
             report = kernel.runner.judge(case, Depth.SEARCH) if accepts(case) else None
             if report and report.failure and report.failure.kind in VALUE_KINDS:
@@ -398,7 +390,7 @@ def _is_open(finding: Finding) -> bool:
     reduction, explanation = finding.reduction, finding.explanation
     if reduction is None or explanation is None or reduction.stopped == "time":
         return True
-    return not explanation.complete and reduction.stopped != LARGE
+    return not explanation.complete and reduction.stopped != confirm.LARGE
 
 
 # How long findings may take: little while others are searched for, the rest after it.
@@ -416,7 +408,7 @@ UNLIMITED_SECONDS: Final = 600.0
 # children for it take; and no more than this share.
 RESERVE_SECONDS: Final = 1.5
 RESERVE_SHARE: Final = 0.4
-CALLS_TO_CONFIRM: Final = 1 + CONFIRMATIONS
+CALLS_TO_CONFIRM: Final = 1 + confirm.CONFIRMATIONS
 # The last candidate, three forks, and the full limit.
 CONFIRM_HANG_SECONDS: Final = HANG_SECONDS + 4.0
 
@@ -574,7 +566,7 @@ def unfit(finding: Finding) -> str:
         return "it was seen in a program, and is no case of a bound kernel"
     if finding.case.large or not finding.case.pinned:
         return "the values of its smallest case are not explicit"
-    if is_by_chance(finding.signature):
+    if confirm.is_by_chance(finding.signature):
         return "chance decides whether it shows"
     if finding.signature.kind in ENDS_CHILD:
         return "it ends the process that it shows in"

@@ -27,16 +27,9 @@ from kfuzz.execution.device.backends import (
     guess,
     resolve,
 )
-from kfuzz.execution.processes import forking
+from kfuzz.execution.processes import forking, wire
 from kfuzz.execution.processes.child import Child, Template, Zygote, held, unforkable
 from kfuzz.execution.processes.forking import load_modules
-from kfuzz.execution.processes.wire import (
-    ChildDied,
-    ChildTimeout,
-    Once,
-    ZygoteError,
-    to_stderr,
-)
 from kfuzz.targets.load import Source, ended, limit, overdue, request_for
 from kfuzz.targets.own_code import is_triton_free
 
@@ -118,11 +111,11 @@ class Import:
             made = self._made = Template(zygote, PREPARE, request, output=output)
             try:
                 reply = waited(made.wait, limit(), expired)
-            except ChildTimeout:
+            except wire.ChildTimeout:
                 raise overdue(target, limit()) from None
             self.why = str(reply["unforkable"])
             self.template = None if self.why else made
-        except ChildDied as died:
+        except wire.ChildDied as died:
             self.broken = ended(target, died.how)
         except BindingError as late:
             self.broken = late
@@ -169,7 +162,7 @@ class Leased:
             here: whether it is a fork of this process.
         """
         self.guessed = guessed
-        self.output: Callable[[bytes], None] = to_stderr
+        self.output: Callable[[bytes], None] = wire.to_stderr
         self._key = _key(backend, serve, device)
         self._seen = backend.only([device], os.environ)
         self.new = partial(
@@ -240,7 +233,7 @@ class Leased:
 
     def give_back(self) -> None:
         """End its children, and keep it for whoever asks next."""
-        self.output, self.guessed = to_stderr, False
+        self.output, self.guessed = wire.to_stderr, False
         while self.imports:  # a file may be another by the next campaign
             self.imports.popitem()[1].close()
         self.zygote.end_children()
@@ -374,7 +367,7 @@ class Backend:
         self.isolated = isolate != "none"
         self.quiet = False
         self._serve = serve
-        self._printed = Once(to_stderr)
+        self._printed = wire.Once(wire.to_stderr)
         self._leased: dict[str, Leased] = {}
         self._lending = threading.Lock()
         self._turns = -1
@@ -422,7 +415,7 @@ class Backend:
             if begun.template is not None:
                 try:
                     return begun.template.fork(output)
-                except ZygoteError as error:
+                except wire.ZygoteError as error:
                     begun.give_up(error.what)
         return leased.zygote.fork(output, serve=serve)
 

@@ -17,18 +17,8 @@ from torch import Tensor
 from kfuzz.core.errors import message_of
 from kfuzz.core.recipe import TensorSpec, contiguous_strides
 from kfuzz.cuda.driver import forget_errors, torch_runtime
+from kfuzz.execution.calls import results
 from kfuzz.execution.calls.compiling import by_kernel
-from kfuzz.execution.calls.results import (
-    BatchResults,
-    Call,
-    Invocation,
-    Reader,
-    attempt,
-    call_once,
-    caught,
-    environment,
-    raised_by,
-)
 from kfuzz.execution.calls.torch_state import put_back
 from kfuzz.execution.device.backends import backend_of, fault_of
 from kfuzz.execution.device.surroundings import surroundings_of
@@ -104,7 +94,7 @@ class BatchRun:
 
 
 def run_batch(
-    asked: Invocation,
+    asked: results.Invocation,
     values: Mapping[str, Tensor],
     *,
     arena: Arena,
@@ -163,7 +153,7 @@ class _Batch:
 
     def __init__(
         self,
-        asked: Invocation,
+        asked: results.Invocation,
         values: Mapping[str, Tensor],
         arena: Arena,
         step: Callable[[], None],
@@ -180,7 +170,7 @@ class _Batch:
             around=asked.around, unwritten=asked.destinations, fresh=ALTERNATING,
             isolated=self.isolated,
         )  # fmt: skip
-        self.results = BatchResults(asked, self.placement, self.device)
+        self.results = results.BatchResults(asked, self.placement, self.device)
         self.arguments = list(zip(*self.placement.every.values(), strict=True))
         # Why items are suspect, and the calls that raised since the last that returned.
         self.suspects: dict[int, str] = {}
@@ -197,7 +187,7 @@ class _Batch:
         try:
             with (
                 watch(config=self.asked.config) as self.launches,
-                environment(self.device),
+                results.environment(self.device),
             ):
                 prepared = self._calls()
                 self._check_unwatched()
@@ -259,7 +249,7 @@ class _Batch:
         """Call the first of the items to prepare for; return whether it returned."""
         number = prepared.first
         try:
-            made = attempt(
+            made = results.attempt(
                 partial(self._call, number), self.device, prepared.recording()
             )
         finally:
@@ -291,7 +281,9 @@ class _Batch:
             try:
                 returned[number] = call(*arguments[number], **scalars)
             except BaseException as error:
-                self._returned(number, Call(raised=caught(error, self.device)))
+                self._returned(
+                    number, results.Call(raised=results.caught(error, self.device))
+                )
                 if prepared.at <= count:
                     continue
                 self.suspects.pop(number, None)  # until it is called as if alone
@@ -317,13 +309,13 @@ class _Batch:
     def _guarded_call(self, number: int) -> None:
         """Call one item under the mode, and read what it returned."""
         guard = GuardedAllocations(self.device, ALTERNATING[number % 2])
-        made = attempt(partial(self._call, number), self.device, guard)
+        made = results.attempt(partial(self._call, number), self.device, guard)
         self._check_unwatched()
         if self._returned(number, made):
             self.results.take(number, made.returned)
             self.strays[number] = guard.changed()
 
-    def _returned(self, number: int, made: Call) -> bool:
+    def _returned(self, number: int, made: results.Call) -> bool:
         """Note why an item is suspect for its call; return whether it returned.
 
         Raises:
@@ -507,7 +499,7 @@ def fill_stretches(
 
 def run_large(
     call: Callable[[], object], *, device: torch.device, fresh: Poison, config: int = 0
-) -> tuple[Call, tuple[AllocationTouch, ...]]:
+) -> tuple[results.Call, tuple[AllocationTouch, ...]]:
     """Call a kernel once; its own allocations are guarded while they fit.
 
     Args:
@@ -524,7 +516,7 @@ def run_large(
     limit = sys.maxsize if free is None else max(free - WORKING_BYTES, 0)
     allocations = GuardedAllocations(device, fresh, limit=limit)
     with watch(config=config):
-        made = call_once(call, device, allocations)
+        made = results.call_once(call, device, allocations)
     return made, tuple(allocations.touches()) if made.raised is None else ()
 
 
@@ -568,7 +560,7 @@ class Overlapping:
         fresh: what destinations hold.
     """
 
-    asked: Invocation
+    asked: results.Invocation
     device: torch.device
     fresh: Poison
 
@@ -585,7 +577,7 @@ class PlacedCall:
             poison=asked.around, arena=arena, unwritten=asked.destinations,
             fresh=common.fresh,
         )  # fmt: skip
-        self._reader = Reader(asked, self._placement, common.device)
+        self._reader = results.Reader(asked, self._placement, common.device)
 
     def write(self, values: Mapping[str, Tensor], *, poison: bool = False) -> None:
         """Give the arguments other elements, and poison the destinations if asked."""
@@ -614,7 +606,7 @@ class PlacedCall:
             with torch.no_grad():
                 return self.read(self.call())
         except BaseException as error:
-            return Run(raised=raised_by(error, self.common.device))
+            return Run(raised=results.raised_by(error, self.common.device))
 
 
 def in_threads(

@@ -12,15 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeIs
 
-from kfuzz.core.errors import (
-    BuildError,
-    KernelEnded,
-    LanguageLimit,
-    chain,
-    class_name,
-    message_of,
-    trace_text,
-)
+from kfuzz.core import errors
 from kfuzz.core.recipe import Case, Destination, Edge, TensorSpec
 from kfuzz.core.verdict import Kind, OtherForm, described, in_place
 from kfuzz.execution.calls.compiling import by_device, by_kernel
@@ -449,7 +441,7 @@ def caught(error: BaseException, device: torch.device) -> Raised:
         KernelEnded: the kernel ran in a process of its own, which ended.
         KeyboardInterrupt: if it is the user's, not the kernel's.
     """
-    if isinstance(error, KernelEnded):
+    if isinstance(error, errors.KernelEnded):
         raise error  # nobody is there to call again
     around = surroundings_of(device)
     if around is not None:
@@ -463,25 +455,28 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
     """Return what is to be kept of an exception that left the kernel."""
     if isinstance(error, RaisedElsewhere):
         return error.raised
-    text = message_of(error)
+    text = errors.message_of(error)
     lines = text.strip().splitlines()
     # The CPU allocator raises a plain RuntimeError.
     out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         "DefaultCPUAllocator" in text
     )
     trap = explanation(error, interpreted=interpreting())
-    if isinstance(error, LanguageLimit):
+    if isinstance(error, errors.LanguageLimit):
         trap = text
     message = trap or (lines[0][:300] if lines else "")
     fault = fault_of(device)
     return Raised(
-        type=class_name(error),
+        type=errors.class_name(error),
         message=message,
-        traceback=trace_text(error)[-TRACE_LIMIT:],
+        traceback=errors.trace_text(error)[-TRACE_LIMIT:],
         backend=bool(trap) or is_interpreter_failure(error),
         memory=out_of_memory,
         fault=fault,
-        build=next((str(e) for e in chain(error) if isinstance(e, BuildError)), ""),
+        build=next(
+            (str(e) for e in errors.chain(error) if isinstance(e, errors.BuildError)),
+            "",
+        ),
         gpu=backend_of(device).lack_of_gpu(error),
     )
 

@@ -35,16 +35,15 @@ def _of_attribute(
 def _attributes() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
     """Return the settings that are attributes of `torch.backends` here.
 
-    Where the precision of float32 is set by kind, as from torch 2.9 on, the older
-    settings of the whole raise once a kind differs.
+    The precision of float32 is set by kind: the older settings of the whole raise once
+    a kind differs.
     """
     names = [
         "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic",
         "cuda.matmul.allow_fp16_reduced_precision_reduction",
         "cuda.matmul.allow_bf16_reduced_precision_reduction", "mkldnn.enabled",
+        *_BY_KIND,
     ]  # fmt: skip
-    by_kind = hasattr(_backends.cuda.matmul, "fp32_precision")
-    names += _BY_KIND if by_kind else ["cudnn.allow_tf32", "cuda.matmul.allow_tf32"]
     made = {}
     for name in names:
         path, _, last = name.rpartition(".")

@@ -78,8 +78,6 @@ def declare(kind: str) -> None:
 
 _HERE: Final = torch.device("cuda", 0)
 _HOST: Final = torch.device("cpu")
-# What `torch.autograd.grad` and `backward` call, where torch has it.
-_ENGINE: Final = "_engine_run_backward"
 
 _met = False
 _present: Patches | None = None
@@ -148,24 +146,13 @@ def _answer(patches: Patches) -> None:
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)
     patches.set(torch, "Generator", _Generator)
     _answer_by_name(patches)
-    if hasattr(torch.autograd, _ENGINE):
-        real = getattr(torch.autograd, _ENGINE)
-
-        # `torch.autograd.grad` is torch's own, and the mode is off within it: backward
-        # functions run beside the GPU as well.
-        @wraps(real)
-        def run(*arguments: Any, **named: Any) -> Any:
-            with _OnHost():
-                return real(*arguments, **named)
-
-        patches.set(torch.autograd, _ENGINE, run)
-    bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
-
-    def started(thread: threading.Thread) -> None:
-        with _OnHost():  # modes are a thread's own
-            bootstrap(thread)
-
-    patches.set(threading.Thread, "_bootstrap_inner", started)
+    # `torch.autograd.grad` is torch's own, and the mode is off within it: backward
+    # functions run beside the GPU as well. Modes are a thread's own.
+    for owner, name in (
+        (torch.autograd, "_engine_run_backward"),
+        (threading.Thread, "_bootstrap_inner"),
+    ):
+        patches.set(owner, name, _within(_OnHost, getattr(owner, name)))
     if "gcnArchName" in GPU:
         patches.set(torch.version, "hip", "6.4")
     elif torch.version.cuda is None:

@@ -38,6 +38,7 @@ from kfuzz.evaluation.drawing import drawn, strategy_of
 from kfuzz.evaluation.locating import Overdue, limited
 from kfuzz.evaluation.probes.calls import is_due
 from kfuzz.execution.device.backends import BACKENDS, DeviceBackend, resolve
+from kfuzz.features.judge import outcome
 from kfuzz.features.judge.candidate import (
     ENDS,
     EVALUATION,
@@ -57,13 +58,6 @@ from kfuzz.features.judge.kernelbench.reference import (
 )
 from kfuzz.features.judge.kernelbench.values import OWN, SCALED, SHIFTED
 from kfuzz.features.judge.locating import LIMITS, NO_TRITON, Steered, located
-from kfuzz.features.judge.outcome import (
-    Audit,
-    Coverage,
-    Judgement,
-    finite_of,
-    is_finite,
-)
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.features.judge.sandbox.meeting import Perturbations
 from kfuzz.features.judge.sandbox.sandbox import zygote_for
@@ -427,7 +421,7 @@ class Search(Campaign):
         if made is None:
             return None
         made = made.filter(self._is_near)
-        made = made.map(finite_of) if self._not_numbers else made
+        made = made.map(outcome.finite_of) if self._not_numbers else made
         made = made.map(self._reference.adapted)
         made = made.map(self._reference.resized) if self._only_there else made
         return partial(drawn, made)
@@ -447,7 +441,7 @@ class Search(Campaign):
             full = most is not None and kernel.record.cases >= most
             if number and (full or this_round.over or self.over()):
                 break
-            if self._not_numbers and not is_finite(case):
+            if self._not_numbers and not outcome.is_finite(case):
                 continue
             began = time.monotonic()
             this_round.judge(case)
@@ -624,6 +618,8 @@ def _seeds(reference: Reference, seed: int) -> Iterator[int]:
     return count(first)
 
 
+# What a judgement takes over of what came of the search.
+_FINISHED: Final = ("findings", "paths", "contracts", "refusals", "notes")
 # Parameters of mallopt(3), as malloc.h numbers them.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_MAX: Final = -4
@@ -737,7 +733,7 @@ class Judging:
             return None
 
     def _search(
-        self, reference: Reference, audit: Audit, stop: threading.Event
+        self, reference: Reference, audit: outcome.Audit, stop: threading.Event
     ) -> Iterator[Event]:
         config = self._config
         # A candidate judged on it before may have left it with other weights.
@@ -841,18 +837,17 @@ class Judging:
                 self._interrupted = event.interrupted
             case Notice():
                 self._notices.append(event.message)
-            case _:
-                pass
 
-    def judgement(self) -> Judgement:
+    def judgement(self) -> outcome.Judgement:
         """Return the verdict, and what it rests on."""
         config = self._config
-        audit = self._problem.audit if self._problem else Audit()
+        audit = self._problem.audit if self._problem else outcome.Audit()
         verdict, reason = self._verdict(audit)
         finished, judged = self._finished, self._judged
         candidate = judged.candidate if judged else None
         measures = candidate.sandbox.containment if candidate else {}
-        return Judgement(
+        words = candidate.kernel.words if candidate else {}
+        return outcome.Judgement(
             verdict=verdict,
             reason=reason,
             reference=str(config.reference),
@@ -863,16 +858,12 @@ class Judging:
             elapsed_s=self._elapsed,
             interrupted=self._interrupted,
             audit=audit,
-            coverage=judged.tried if judged else Coverage(),
-            findings=finished.findings if finished else (),
-            paths=finished.paths if finished else {},
-            contracts=finished.contracts if finished else {},
-            refusals=finished.refusals if finished else (),
-            notes=finished.notes if finished else (),
+            coverage=judged.tried if judged else outcome.Coverage(),
+            **{name: getattr(finished, name) for name in _FINISHED if finished},
             notices=tuple(dict.fromkeys((*self._notices, *self._own_notices()))),
             containment=tuple(measures.values()),
-            launched=tuple(candidate.kernel.words["kernels"]) if candidate else (),
-            operators=tuple(candidate.kernel.words["operators"]) if candidate else (),
+            launched=tuple(words.get("kernels", ())),
+            operators=tuple(words.get("operators", ())),
             weights=candidate.weights if candidate else "",
             on_finite=self._on_finite,
             is_built=self._is_built,
@@ -902,7 +893,7 @@ class Judging:
             )
         return tuple(told)
 
-    def _verdict(self, audit: Audit) -> tuple[Verdict, str]:
+    def _verdict(self, audit: outcome.Audit) -> tuple[Verdict, str]:
         if audit.faults or self._given_up:
             return Verdict.UNDER_SPECIFIED, (*audit.faults, self._given_up)[0]
         if self._broken:

@@ -8,24 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from kfuzz.core import event
 from kfuzz.core.declaration import Declaration
-from kfuzz.core.event import (
-    ContractTally,
-    Event,
-    FindingSaved,
-    KernelFinished,
-    Note,
-    RunFinished,
-    RunStarted,
-)
 from kfuzz.core.features import with_home
 from kfuzz.core.finding import Finding, Line, Target, host_fingerprint, relative
 from kfuzz.core.recipe import Case, Fill, TensorSpec
@@ -44,6 +37,15 @@ FOLDER: Final = "KFUZZ_FOLLOWED_IN"
 _BY: Final = "KFUZZ_FOLLOWED_BY"
 _GRACE_S: Final = 10.0
 """For a program that is asked to end to leave what it saw."""
+
+
+@contextmanager
+def scratch(verb: str) -> Iterator[Path]:
+    """Yield a new folder, which goes with the block."""
+    with tempfile.TemporaryDirectory(
+        prefix=f"kfuzz-{verb}-", ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
 
 
 def run_program(
@@ -376,39 +378,41 @@ def events(
     known: dict[str, str],
     seconds: float,
     interrupted: bool,
-) -> Iterator[Event]:
+) -> Iterator[event.Event]:
     """Yield what reports fold."""
     by_kernel = defaultdict(list)
     for fault in faults:
         by_kernel[fault.kernel].append(fault)
     notes = defaultdict(list)
     for (kernel, why), count in seen.lacking.items():
-        notes[kernel].append(Note(f"not interpreted: {one_line(why)}", count))
+        notes[kernel].append(event.Note(f"not interpreted: {one_line(why)}", count))
     kernels = list(dict.fromkeys([*seen.launches, *notes]))
-    yield RunStarted(0, "interpret", tuple(map(node_id, kernels)), utc_now())
+    yield event.RunStarted(0, "interpret", tuple(map(node_id, kernels)), utc_now())
     for kernel in kernels:
         name = node_id(kernel)
         findings = tuple(
             _finding(f, known.get(f.access.line)) for f in by_kernel[kernel]
         )
         for finding in findings:
-            yield FindingSaved(name, finding, "", True, "done")
+            yield event.FindingSaved(name, finding, "", True, "done")
         count = seen.launches.get(kernel, 0)
         broken = {f.signature.contract for f in findings}
         verdicts = {
             contract: Verdict.VIOLATES if contract in broken else Verdict.CONFORMS
             for contract in ("K-MEM-01", "K-MEM-02", "C-ORD-02")
         }
-        yield KernelFinished(
+        yield event.KernelFinished(
             kernel=name,
             operator="",
             cases=count,
             cases_per_s=0.0,
-            contracts={c: ContractTally(v, decided=count) for c, v in verdicts.items()},
+            contracts={
+                c: event.ContractTally(v, decided=count) for c, v in verdicts.items()
+            },
             findings=findings,
             notes=tuple(notes[kernel]),
         )
-    yield RunFinished(seconds, interrupted, 0, "interpret")
+    yield event.RunFinished(seconds, interrupted, 0, "interpret")
 
 
 def _finding(fault: Fault, reason: str | None) -> Finding:

@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-import tempfile
 import threading
 from collections import Counter
 from importlib.metadata import packages_distributions, version
@@ -119,6 +117,7 @@ def _package(package: str) -> ExitCode:
     import torch
 
     from kfuzz.features.examining import write_or_raise
+    from kfuzz.features.observe.faults import scratch
     from kfuzz.features.observe.package import tried
     from kfuzz.features.observe.writing import bindings, names
 
@@ -133,13 +132,10 @@ def _package(package: str) -> ExitCode:
     file = root / f"kfuzz_{package.replace('.', '_')}.py"
     _require_absent(file)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    folder = Path(tempfile.mkdtemp(prefix="kfuzz-init-"))
     command = f"kfuzz init {package}"
     answers: dict[str, str] = {}
-    try:
+    with scratch("init") as folder:
         found, kernels, failed = tried(package, folder, device)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     for module, why in failed.items():
         typer.echo(f"not imported: {module}: {one_line(why)}"[:160])
     made = found

@@ -34,18 +34,7 @@ from kfuzz.execution.interpreter.memory import (
 from kfuzz.execution.memory.allocations import places
 from kfuzz.execution.memory.poison import Poison, fill_poison, poison_bytes, poison_word
 from kfuzz.execution.memory.slots import WriteMap
-from kfuzz.features.observe.faults import (
-    FOLDER,
-    GPU,
-    KIND,
-    Fault,
-    Kernel,
-    Seen,
-    Unknown,
-    at_end,
-    leave,
-    test_of_now,
-)
+from kfuzz.features.observe import faults
 from kfuzz.features.observe.watching import FOUND, shape_of
 
 _weak: Final[Any] = StorageWeakRef  # untyped
@@ -257,7 +246,7 @@ class _Checking:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pid = os.getpid()
-        self._seen = Seen()
+        self._seen = faults.Seen()
         self._fresh = FreshMemory()
         self._lock = threading.RLock()
         self._around = ExitStack()  # never left, and kept lest it be collected
@@ -271,24 +260,24 @@ class _Checking:
         self._fresh.follow(patches)
         patches.set(owner, "run", self._launching(owner.run))
         simulated.compile_to_triton(self._uncompiled)
-        at_end(self.write)
+        faults.at_end(self.write)
 
     def write(self) -> None:
         """Leave what was seen; in a fork what it saw itself."""
         with self._lock:
             if self._pid == os.getpid() and (self._seen.launches or self._seen.lacking):
-                leave(self._folder, KIND, self._seen)
+                faults.leave(self._folder, faults.KIND, self._seen)
                 self._written = time.monotonic()
 
     def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(run)
         def launch(function: Any, *args: Any, **kwargs: Any) -> Any:
             if os.getpid() != self._pid:
-                self._pid, self._seen = os.getpid(), Seen()
+                self._pid, self._seen = os.getpid(), faults.Seen()
             if kwargs.get("warmup"):
                 return _Compiled(function)
             code = function.fn.__code__
-            kernel = Kernel(code.co_filename, code.co_firstlineno, code.co_name)
+            kernel = faults.Kernel(code.co_filename, code.co_firstlineno, code.co_name)
             given = dict(zip(function.arg_names, args, strict=False)) | {
                 name: v for name, v in kwargs.items() if name in function.arg_names
             }
@@ -303,7 +292,7 @@ class _Checking:
         return launch
 
     def _checked(
-        self, kernel: Kernel, given: Mapping[str, Any], run: Callable[[], Any]
+        self, kernel: faults.Kernel, given: Mapping[str, Any], run: Callable[[], Any]
     ) -> Any:
         launches, seen = watch.current(), self._seen
         programs = launches.programs
@@ -335,24 +324,26 @@ class _Checking:
         code = getattr(getattr(model, "forward", model), "__code__", None)
         file, line = (code.co_filename, code.co_firstlineno) if code else ("", 0)
         name = getattr(model, "__name__", type(model).__name__)
-        key = Kernel(file, line, f"torch.compile({name})"), _first_line(error)
+        key = faults.Kernel(file, line, f"torch.compile({name})"), _first_line(error)
         with self._lock:
             self._seen.lacking[key] = self._seen.lacking.get(key, 0) + 1
 
     def _note(
-        self, kernel: Kernel, found: Iterable[Access], given: Mapping[str, Any]
+        self, kernel: faults.Kernel, found: Iterable[Access], given: Mapping[str, Any]
     ) -> None:
         frame: FrameType | None = sys._getframe(1)
         shown = {
             name: shape_of(value, with_values=False)
             if isinstance(value, Tensor)
-            else Unknown(f"{value!r:.60}")
+            else faults.Unknown(f"{value!r:.60}")
             for name, value in given.items()
         }
         while frame is not None and _is_between(frame):
             frame = frame.f_back
         caller = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        made = [Fault(kernel, a, shown, caller, test_of_now()) for a in found]
+        made = [
+            faults.Fault(kernel, a, shown, caller, faults.test_of_now()) for a in found
+        ]
         FOUND[:] = [fault.words for fault in made]
         for fault in made:
             self._seen.add(fault)
@@ -388,5 +379,5 @@ def begin() -> None:
     with suppress(ImportError):
         from triton.runtime.interpreter import InterpretedFunction
 
-        simulated.declare(os.environ[GPU])
-        _Checking(Path(os.environ[FOLDER])).install(InterpretedFunction)
+        simulated.declare(os.environ[faults.GPU])
+        _Checking(Path(os.environ[faults.FOLDER])).install(InterpretedFunction)

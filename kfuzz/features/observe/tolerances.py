@@ -9,9 +9,7 @@ import ast
 import functools
 import itertools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,15 +29,7 @@ from kfuzz.contracts.oracle import accept
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.features.examining import named_in, write_or_raise
-from kfuzz.features.observe.faults import (
-    FOLDER,
-    Shape,
-    at_end,
-    ending,
-    leave,
-    left,
-    run_program,
-)
+from kfuzz.features.observe import faults
 from kfuzz.features.observe.watching import Callee, Seen, shape_of
 from kfuzz.features.observe.writing import Guess, agrees
 from kfuzz.numerics.acceptance import Problem
@@ -87,8 +77,8 @@ class Met:
 
     rtol: float
     atol: float
-    actual: Shape
-    expected: Shape
+    actual: faults.Shape
+    expected: faults.Shape
     sides: tuple[Side, ...]
 
 
@@ -106,7 +96,7 @@ def begin() -> None:
         (numpy.testing, "assert_allclose"),
     ):
         setattr(owner, name, _noting(getattr(owner, name), found))
-    at_end(lambda: leave(Path(os.environ[FOLDER]), _KIND, found))
+    faults.at_end(lambda: faults.leave(Path(os.environ[faults.FOLDER]), _KIND, found))
 
 
 def _noting(compare: Any, found: dict[str, dict[int, list[Met]]]) -> Any:
@@ -154,7 +144,7 @@ def _argument(args: Any, kwargs: Any, at: int, *names: str, default: Any = None)
     return default if found is None else found
 
 
-def _shape(x: Tensor) -> Shape:
+def _shape(x: Tensor) -> faults.Shape:
     return shape_of(x, with_values=True)
 
 
@@ -292,20 +282,17 @@ def listed(paths: list[Path], *, write: bool) -> ExitCode:
         if not path.exists():
             raise UsageError("there is no such file or folder", where=str(path))
         files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    folder = Path(tempfile.mkdtemp(prefix="kfuzz-tolerances-"))
     met: dict[str, dict[int, list[Met]]] = {}
-    try:
+    with faults.scratch("tolerances") as folder:
         words = ["-m", "pytest", "-q", *map(str, paths)]
         interpreted = not torch.cuda.is_available()
-        code = run_program(words, folder, [__name__], interpreted=interpreted)
+        code = faults.run_program(words, folder, [__name__], interpreted=interpreted)
         if code:
-            typer.echo(f"kfuzz: pytest {ending(code)}", err=True)
-        for part in left(folder, _KIND):
+            typer.echo(f"kfuzz: pytest {faults.ending(code)}", err=True)
+        for part in faults.left(folder, _KIND):
             for name, lines in part.items():
                 for line, each in lines.items():
                     met.setdefault(name, {}).setdefault(line, []).extend(each)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     rows, replaced = [], 0
     for file in files:
         try:
@@ -415,7 +402,7 @@ def _named(operator: Operator, side: Side) -> dict[str, str]:
     """Return names for what a function was given: scalars in the operator's order."""
     scalars = iter(n for n in operator.scalars if n not in side.values)
     return {
-        n: n if not n.isdigit() else f"x{n}" if isinstance(v, Shape)
+        n: n if not n.isdigit() else f"x{n}" if isinstance(v, faults.Shape)
         else next(scalars, f"x{n}")
         for n, v in side.values.items()
     }  # fmt: skip
@@ -424,7 +411,7 @@ def _named(operator: Operator, side: Side) -> dict[str, str]:
 def _width(operator: Operator, guess: Guess, call: Seen) -> float:
     """Return how far off the greatest element may be stored, 0 where unknown."""
     given = {p: call.given[n] for p, n in guess.given.items()}
-    shapes = {p: v for p, v in given.items() if isinstance(v, Shape)}
+    shapes = {p: v for p, v in given.items() if isinstance(v, faults.Shape)}
     scalars = {n: given.get(n, operator.default_of(n)) for n in operator.scalars}
     main = next(v.dtype for v in shapes.values() if DTYPES[v.dtype].kind == "float")
     name = operator.dim

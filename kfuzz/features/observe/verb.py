@@ -2,9 +2,7 @@
 
 import ast
 import shlex
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from kfuzz.cli.settings import FormatOption, option, shared
 from kfuzz.cli.streams import ExitCode, code_of_search, print_report
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.event import Exited
-from kfuzz.features.observe.faults import ending, run_program
+from kfuzz.features.observe.faults import ending, run_program, scratch
 from kfuzz.report.files import require_writable
 from kfuzz.store.files import read_source
 from kfuzz.targets.load import project_root
@@ -59,10 +57,9 @@ def observe(
     if not script.is_file():
         raise UsageError("there is no such file", where=str(script))
     require_writable(out, where="--out")
-    folder = Path(tempfile.mkdtemp(prefix="kfuzz-observe-"))
-    try:
-        import torch
+    import torch
 
+    with scratch("observe") as folder:
         words = [str(script), *(arguments or ())]
         interpreted = not torch.cuda.is_available()
         code = run_program(words, folder, [OBSERVING], interpreted=interpreted)
@@ -77,8 +74,6 @@ def observe(
             own, program = "__main__", script.stem
             seen = [replace(c, module=program) if c.module == own else c for c in seen]
         return write_bindings(said, seen, {}, out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_library(script: Path) -> bool:
@@ -230,9 +225,8 @@ def sanitize(
     files = ReportFiles(reports, root=project_root())
     command = [*(("-m", module) if module else ()), *given]
     said = shlex.join(["kfuzz", "sanitize", *command])
-    folder = Path(tempfile.mkdtemp(prefix="kfuzz-sanitize-"))
     began = time.monotonic()
-    try:
+    with scratch("sanitize") as folder:
         ended = run_program(
             command,
             folder,
@@ -244,8 +238,6 @@ def sanitize(
         )
         seen, processes = found.read(folder)
         callees = watching.read(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     operators = {}
     for number, callee in enumerate(callees if values else ()):
         from kfuzz.features.observe.writing import judged

@@ -51,14 +51,8 @@ from kfuzz.numerics.accumulation import (
     meet,
 )
 from kfuzz.numerics.formats import FORMATS
+from kfuzz.numerics.models import functions
 from kfuzz.numerics.models.dots import Dots, dots
-from kfuzz.numerics.models.functions import (
-    FAST_EXP_ERROR,
-    FAST_LOG_ABSOLUTE,
-    FAST_LOG_ERROR,
-    FAST_TANH_RELATIVE,
-    LOG_ERROR,
-)
 
 # The smallest tile of keys for which an online rescaling is admitted.
 ONLINE_TILE = 16
@@ -307,7 +301,7 @@ def _capped(
     made = cap * torch.tanh(scaled / cap)
     ends = [cap * torch.tanh((scaled + e) / cap) - made for e in (reach, -reach)]
     moved = torch.maximum(ends[0].abs(), ends[1].abs())
-    fast = FAST_TANH_RELATIVE if problem.declaration.approx else 0.0
+    fast = functions.FAST_TANH_RELATIVE if problem.declaration.approx else 0.0
     own = TANH_BY_EXP * unit * cap + fast * made.abs() + 3 * arithmetic.unfused * cap
     return made, moved + own
 
@@ -373,7 +367,7 @@ def _weighted(
     fine, coarse = arithmetic.fine, arithmetic.coarse
     depth = torch.where(scores.gone, 0.0, d.abs())
     rescales = max(-(-keys // ONLINE_TILE) - 1, 0)
-    halves = FAST_EXP_ERROR if problem.declaration.approx else EXP_ERROR
+    halves = functions.FAST_EXP_ERROR if problem.declaration.approx else EXP_ERROR
     steps = halves * fine + rescales * (fine + halves * fine)
     steps += 3 * arithmetic.unfused
     argument = (EXP_ARGUMENT + 2) * fine + arithmetic.unfused
@@ -458,10 +452,12 @@ def _log_sum(
     logs = torch.log(total)
     value = torch.where(bare, 0.0, top) + logs
     error = torch.where(relative < 0.5, relative / (1 - relative), math.inf)
-    error = error + (LOG_ERROR + 1) * unit * logs + unit * value.abs()
+    error = error + (functions.LOG_ERROR + 1) * unit * logs + unit * value.abs()
     error = error + 6 * unit * torch.where(bare, 0.0, top).abs() + 2.0**-48
     if problem.declaration.approx:
-        error = error + FAST_LOG_ERROR * unit * logs + FAST_LOG_ABSOLUTE
+        error = (
+            error + functions.FAST_LOG_ERROR * unit * logs + functions.FAST_LOG_ABSOLUTE
+        )
     value = torch.where(bare, -math.inf, value)
     classes = torch.where(bare, NEGATIVE_INF | POSITIVE_INF, FINITE)
     nan = scores.nan_rows

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.errors import UsageError, suggestion
+from kfuzz.features.judge.adapters.rewards import program
 from kfuzz.features.judge.service.judge import Judge, Score, Task
 from kfuzz.store import files
 from kfuzz.store.corpus import MAX_BYTES
@@ -22,77 +23,9 @@ Json = Mapping[str, Any]
 
 # SOL-ExecBench's, of which kfuzz has none.
 _PACKED: Final = ("float4_e2m1", "float4_e2m1fn_x2")
-# What a function returned, as both benchmarks take it: a dictionary, a sequence, alone.
-_RESULTS: Final = """
-import torch
-
-
-def _kfuzz_results(made, given, named):
-    if isinstance(made, dict):
-        made = [made[name] for name in named]
-    if not isinstance(made, (tuple, list)):
-        made = [made]
-    at = next((x.device for x in given if torch.is_tensor(x)), None)
-    made = [
-        x if torch.is_tensor(x)
-        else torch.tensor(x, dtype=getattr(torch, dtype), device=at)
-        for x, dtype in zip(made, named.values(), strict=True)
-    ]
-    return made if len(made) > 1 else made[0]
-"""
-_REFERENCE: Final = """
-from kfuzz.features.judge.adapters import flashinfer as _kfuzz
-
-_definition = {definition!r}
-
-
-class Model(torch.nn.Module):
-    def forward(self, {names}):
-        given = [{names}]
-        _kfuzz.sizes_of(_definition, given)
-        return _kfuzz_results(run(*given), given, {named!r})
-
-
-def get_inputs():
-    custom = {custom}
-    return _kfuzz.drawn(_definition, {workload!r}, {root!r}, custom)
-
-
-def get_init_inputs():
-    return []
-"""
-_SOLUTION: Final = """
-import importlib, os, sys, tempfile
-
-# FlashInfer-Bench imports the files as a package, SOL-ExecBench from their folder.
-_root = tempfile.mkdtemp()
-_files = os.path.join(_root, "kfuzz_solution")
-for _path, _text in {sources!r}.items():
-    _file = os.path.join(_files, _path)
-    os.makedirs(os.path.dirname(_file), exist_ok=True)
-    with open(_file, "w") as _out:
-        _out.write(_text)
-sys.path[:0] = [_root, _files]
-_run = getattr(importlib.import_module("kfuzz_solution." + {module!r}), {function!r})
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, *given):
-        known = dict({known!r})
-        for shape, x in zip({shapes!r}, given):
-            known.update(zip(shape, getattr(x, "shape", ())))
-        for name, text in {expressions!r}.items():
-            known[name] = int(eval(text, {{}}, known))
-        at = next(x for x in given if torch.is_tensor(x)).device
-        made = [
-            torch.empty([known[n] for n in s], device=at, dtype=getattr(torch, dtype))
-            for s, dtype in {outputs!r}
-        ]
-        got = _run(*given, *made)
-        return _kfuzz_results(made or got, given, {named!r})
-"""
-
-
+# The programs that are made of a definition and of a solution.
+_REFERENCE: Final = Path(__file__).with_name("flashinfer_reference.py.jinja")
+_SOLUTION: Final = Path(__file__).with_name("flashinfer_solution.py.jinja")
 # Sizes have fewer.
 _DIGITS: Final = 19
 
@@ -120,12 +53,14 @@ def task_of(
     if lacking:
         raise UsageError(f"no size of axis {lacking[0]}", where=checked["name"],
                          fix="give a workload that has it")  # fmt: skip
-    text = _REFERENCE.format(
-        definition=checked, names=", ".join(checked["inputs"]), workload=dict(given),
-        root=str((root or Path()).resolve()), custom=checked["custom"],
-        named=_dtypes(checked),
+    return Task(
+        program(
+            _REFERENCE, reference=checked["reference"], definition=checked,
+            names=", ".join(checked["inputs"]), workload=dict(given),
+            root=str((root or Path()).resolve()), custom=checked["custom"],
+            named=_dtypes(checked),
+        )
     )  # fmt: skip
-    return Task(checked["reference"] + "\n" + _RESULTS + text)
 
 
 def candidate_of(definition: Json, solution: Json) -> str:
@@ -150,8 +85,8 @@ def candidate_of(definition: Json, solution: Json) -> str:
         )  # fmt: skip
     axes, outputs = checked["axes"], checked["outputs"]
     into = spec.get("destination_passing_style", True)
-    return _RESULTS + _SOLUTION.format(
-        sources=sources, function=function,
+    return program(
+        _SOLUTION, sources=sources, function=function,
         module=file.removesuffix(".py").replace("/", "."),
         known={n: a["value"] for n, a in axes.items() if a["type"] == "const"},
         expressions={n: a["expression"] for n, a in axes.items() if "expression" in a},

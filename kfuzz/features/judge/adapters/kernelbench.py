@@ -5,35 +5,18 @@ Facts: github.com/ScalingIntelligence/KernelBench, src/kernelbench/eval.py.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from kfuzz.core.errors import HarnessError, UsageError
-from kfuzz.features.judge.adapters.rewards import judge_with
+from kfuzz.features.judge.adapters.rewards import judge_with, program
 from kfuzz.features.judge.service.judge import Ruling
 
 # What KernelBench does to a reference for a precision: floating numbers alone are
 # converted here.
-_CONVERTED: Final = """
-
-_Model, _get_inputs = Model, get_inputs
-
-
-class Model(_Model):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.to({dtype})
-
-
-def get_inputs():
-    import torch
-
-    return [
-        x.to({dtype}) if torch.is_tensor(x) and x.is_floating_point() else x
-        for x in _get_inputs()
-    ]
-"""
+_CONVERTED: Final = Path(__file__).with_name("kernelbench.py.jinja")
 
 
 @dataclass
@@ -118,7 +101,7 @@ def eval_kernel_against_ref(
     judge, reference = judge_with(**given), original_model_src
     claims: dict[str, Any] = {}
     if precision != torch.float32:
-        reference += _CONVERTED.format(dtype=precision)
+        reference = program(_CONVERTED, reference=reference, dtype=precision)
         # As the converted reference rounds the result of each of its operators.
         claims["intermediates"] = "output"
     task = judge.task(reference, **claims)

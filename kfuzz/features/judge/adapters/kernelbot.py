@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.core.errors import KfuzzError, UsageError
+from kfuzz.features.judge.adapters.rewards import program
 from kfuzz.features.judge.service.judge import Judge, Ruling, Score, Task
 from kfuzz.store.files import read_source
 
@@ -22,49 +23,9 @@ _SUBMISSION: Final = "@SUBMISSION@"
 _REFERENCE: Final = "reference.py"
 # A task has some kilobytes; a megabyte takes ten seconds to parse.
 _MOST_YAML: Final = 1 << 16
-# A task's Python files as modules.
-_MODULES: Final = """
-import sys
-import types
-
-_files = {files!r}
-for _name in _files:
-    _made = sys.modules[_name] = types.ModuleType(_name)
-    exec(compile(_files[_name], _name + ".py", "exec"), vars(_made))
-"""
-# Its reference in KernelBench's form. A call's arguments are what `generate_input`
-# gives, of another seed each time.
-_TEXT: Final = """
-import torch
-
-_reference = _made
-for _name in _files:
-    del sys.modules[_name]
-
-
-def _data(seed):
-    given = dict({args!r})
-    if "seed" in given:
-        given["seed"] = seed
-    made = _reference.generate_input(**given)
-    return tuple(made) if isinstance(made, (tuple, list)) else (made,)
-
-
-_alone = not isinstance(_reference.generate_input(**{args!r}), (tuple, list))
-
-
-class Model(torch.nn.Module):
-    def forward(self, *data):
-        return _reference.ref_kernel(data[0] if _alone else data)
-
-
-def get_inputs():
-    return list(_data(int(torch.randint(1 << 30, (1,)))))
-
-
-def get_init_inputs():
-    return []
-"""
+# A task's Python files as modules, and its reference in KernelBench's form: a call's
+# arguments are what `generate_input` gives, of another seed each time.
+_MODULES: Final = Path(__file__).with_name("kernelbot.py.jinja")
 
 
 def task_of(folder: Path, *, test: int = 0) -> Task:
@@ -100,9 +61,9 @@ def task_of(folder: Path, *, test: int = 0) -> Task:
     last = texts.pop(_REFERENCE.removesuffix(".py"), None)
     if last is None:
         raise UsageError(f"no {_REFERENCE} among its files", where=str(folder))
-    modules = (_MODULES.format(files=t) for t in ({**texts, "reference": last}, texts))
-    reference, given = modules
-    reference += _TEXT.format(args=dict(tests[test]))
+    every = {**texts, "reference": last}
+    reference = program(_MODULES, files=every, args=dict(tests[test]))
+    given = program(_MODULES, files=texts, args=None)
     return Task(reference, "custom_kernel", packed=True, given=given)
 
 

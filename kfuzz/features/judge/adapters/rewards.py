@@ -7,9 +7,11 @@ Facts: verl 0.9.1, `verl.trainer.ppo.reward` and `reward_manager`; verifiers 0.4
 import atexit
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from kfuzz.features.judge.service.judge import Judge, Task
+from kfuzz.report.text import rendered
 
 # One judge for a process, for interfaces that have no place to keep one.
 
@@ -34,6 +36,11 @@ def judge_with(**options: Any) -> Judge:
             _judges[key] = Judge(**options)
             atexit.register(_judges[key].close)
         return _judges[key]
+
+
+def program(template: Path, **content: Any) -> str:
+    """Return a program that a benchmark's texts make of a template."""
+    return rendered(template, content, html=False, filters={"repr": repr})
 
 
 # What a block of Python is called.

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import decode_source
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -516,25 +517,15 @@ def _copies(
     """Return which arguments equal an earlier one, or its transpose, in every draw."""
     found: dict[str, tuple[str, bool]] = {}
     for i, name in enumerate(names):
-        for other in names[:i]:
-            if other in found or draws[0][name].numel() < 4:
+        first = draws[0][name]
+        for other, turned in product(names[:i], (False, True)):
+            flat = turned and not first.dim() == draws[0][other].dim() >= 2
+            if name in found or other in found or first.numel() < 4 or flat:
                 continue
-            if _all_equal(draws, name, other, turned=False):
-                found[name] = (other, False)
-            elif draws[0][name].dim() == draws[0][other].dim() >= 2 and _all_equal(
-                draws, name, other, turned=True
-            ):
-                found[name] = (other, True)
-            if name in found:
-                break
+            pairs = [(x[name], x[other].mT if turned else x[other]) for x in draws]
+            if all(a.dtype is b.dtype and torch.equal(a, b) for a, b in pairs):
+                found[name] = other, turned
     return found
-
-
-def _all_equal(
-    draws: Sequence[Mapping[str, Tensor]], name: str, other: str, *, turned: bool
-) -> bool:
-    pairs = ((x[name], x[other].mT if turned else x[other]) for x in draws)
-    return all(a.dtype is b.dtype and torch.equal(a, b) for a, b in pairs)
 
 
 def _dimensions(

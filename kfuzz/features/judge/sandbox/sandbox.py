@@ -40,24 +40,13 @@ from kfuzz.execution.calls.results import RaisedElsewhere
 from kfuzz.execution.device.backends import named
 from kfuzz.execution.memory.allocations import GuardedAllocations
 from kfuzz.execution.memory.poison import Poison
+from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import (
     EXIT_SECONDS,
     SEND_SECONDS,
     Child,
     Zygote,
     signal_name,
-)
-from kfuzz.execution.processes.wire import (
-    Channel,
-    ChildDied,
-    ChildRaised,
-    ChildTimeout,
-    Closing,
-    Sink,
-    WireClosed,
-    WireError,
-    WireTimeout,
-    ZygoteError,
 )
 from kfuzz.features.judge.sandbox.contain import (
     WAYS,
@@ -140,13 +129,13 @@ class Kept:
         Path(start["cache"]).mkdir(parents=True, exist_ok=True)
         self._child: Child = zygote.fork(_print_nothing)
         ours, theirs = socket.socketpair()
-        self._channel = Channel(ours, limit=MESSAGE_BYTES)
+        self._channel = wire.Channel(ours, limit=MESSAGE_BYTES)
         weakref.finalize(self, ours.close)
         message = {**start, "limits": asdict(limits), "scratch": str(scratch)}
         with theirs:
             try:
                 self._child.send(message, [theirs.fileno()])
-            except (ChildDied, ChildTimeout, ZygoteError) as fault:
+            except (wire.ChildDied, wire.ChildTimeout, wire.ZygoteError) as fault:
                 self._lost(fault)
 
     def ready(self) -> str:
@@ -187,9 +176,9 @@ class Kept:
         own = {"number": self._sent, "given": len(given)}
         try:
             self._channel.send({**message, **own}, SEND_SECONDS, given)
-        except WireTimeout:
+        except wire.WireTimeout:
             self._end(End.HANG, "", "does not read what it is asked")
-        except WireClosed:
+        except wire.WireClosed:
             self._gone()
 
     def answer(self) -> dict[str, Any] | Ended:
@@ -204,14 +193,14 @@ class Kept:
             left = self._deadline - time.monotonic()
             try:
                 answer = self._channel.receive(max(min(left, _LOOK_SECONDS), 0))
-            except WireTimeout:
+            except wire.WireTimeout:
                 self._look()
                 if self.ended is None and left <= 0:
                     seconds = self._deadline - began
                     self._end(End.HANG, "", f"does not return within {seconds:.0f} s")
-            except WireClosed:
+            except wire.WireClosed:
                 self._gone()
-            except WireError as error:
+            except wire.WireError as error:
                 self._end(End.PROTOCOL, "protocol", f"sends no message: {error.what}")
             else:
                 self._answered += 1
@@ -229,9 +218,9 @@ class Kept:
         """End one that sent, or closed, without being asked."""
         try:
             self._channel.receive(0)
-        except WireClosed:
+        except wire.WireClosed:
             self._gone()
-        except WireError:
+        except wire.WireError:
             pass
         if self.ended is None:
             self._end(End.PROTOCOL, "protocol", "answers what it was not asked")
@@ -285,10 +274,10 @@ class Kept:
         try:
             self._child.wait(_SUPERVISOR_SECONDS)  # for what it was started with
             reply = self._child.request({"patience": patience}, _SUPERVISOR_SECONDS)
-        except (ChildDied, ChildTimeout, ZygoteError) as fault:
+        except (wire.ChildDied, wire.ChildTimeout, wire.ZygoteError) as fault:
             self._lost(fault)
             return None
-        except ChildRaised as raised:
+        except wire.ChildRaised as raised:
             raise HarnessError(f"the supervisor failed: {raised.what}") from None
         self._child.close()
         return reply
@@ -420,7 +409,7 @@ _AFTERWARDS: Final = 0.5
 _FIRSTS: Final = 10.0
 
 
-def zygote_for(device: str, *, output: Sink | None = None) -> Zygote:
+def zygote_for(device: str, *, output: wire.Sink | None = None) -> Zygote:
     """Return what children for a device are forked from; a context manager.
 
     They see that device alone, as their first: much of what runs on a GPU takes the
@@ -453,7 +442,7 @@ def _remove_in(pid: int, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Sandbox(Closing):
+class Sandbox(wire.Closing):
     """Runs what an entry defines in contained children, one at a time.
 
     A context manager. While it is open other processes of the same user cannot trace

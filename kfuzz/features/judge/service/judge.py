@@ -28,13 +28,8 @@ from kfuzz.core.errors import (
     UsageError,
     suggestion,
 )
+from kfuzz.execution.processes import wire
 from kfuzz.execution.processes.child import Child, Zygote
-from kfuzz.execution.processes.wire import (
-    ChildFault,
-    ChildRaised,
-    ChildTimeout,
-    Closing,
-)
 from kfuzz.features.judge.candidate import BUILT
 from kfuzz.features.judge.sandbox.contain import Limits
 from kfuzz.store.files import read_source
@@ -188,7 +183,7 @@ _TOLD: Final[dict[str, type[KfuzzError]]] = {
 }
 
 
-class Judge(Closing):
+class Judge(wire.Closing):
     """Judges candidates, which it never imports, against a reference.
 
         with kfuzz.Judge("problem.py", max_time=10, jobs=4) as judge:
@@ -352,7 +347,7 @@ class Judge(Closing):
             worker.open(task.reference, self._build_time + GRACE_SECONDS)
             most = self._build_time + 2 * self._max_time + GRACE_SECONDS
             told = worker.ask(asked, most)
-        except ChildTimeout as late:
+        except wire.ChildTimeout as late:
             opening = worker.opened != task.reference
             what = "opening the reference" if opening else "the judgement"
             told = {
@@ -360,12 +355,12 @@ class Judge(Closing):
                 "reason": f"{what} was given up after {late.seconds:.0f} s",
             }
             worker.end()
-        except ChildRaised as raised:
+        except wire.ChildRaised as raised:
             if raised.type in _TOLD:
                 raise _TOLD[raised.type](raised.message) from None
             told = _failed(f"{raised.type}: {raised.message}")
             worker.end()
-        except (ChildFault, HarnessError) as fault:
+        except (wire.ChildFault, HarnessError) as fault:
             told = _failed(str(fault))
             worker.end()
         finally:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -310,17 +310,11 @@ def _calibrated(made: Calibration) -> Calibrated:
 
 def claims_of(declaration: Declaration) -> dict[str, str]:
     """Return the declarations that differ from the language's defaults, as text."""
-    default = Declaration()
+    found = {name: encode(value) for name, value in declaration.claims().items()}
     return {
-        f.name: _text(value)
-        for f in fields(Declaration)
-        if (value := getattr(declaration, f.name)) != getattr(default, f.name)
+        name: ", ".join(map(str, v)) if isinstance(v, list) else str(v)
+        for name, v in found.items()
     }
-
-
-def _text(value: object) -> str:
-    shown = encode(value)
-    return ", ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
 
 
 def _fault(finding: Finding, listed: tuple[KnownDefect, ...]) -> Fault:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kfuzz.cli import settings
+from kfuzz.cli import settings, streams
 from kfuzz.cli.project import open_project
 from kfuzz.cli.settings import (
     CorpusOption,
@@ -20,14 +20,6 @@ from kfuzz.cli.settings import (
     TargetsArgument,
     option,
     shared,
-)
-from kfuzz.cli.streams import (
-    ExitCode,
-    code_of_search,
-    consume,
-    follow,
-    report_stream,
-    stopping,
 )
 from kfuzz.core.budget import Budget
 from kfuzz.core.codec import encode
@@ -127,7 +119,7 @@ def grade(
     load.limit_to(budget.max_time)
     # What cannot be read is said before the search, not after it.
     rests = None if calibration is None else read_calibration(calibration)
-    with report_stream() as out:
+    with streams.report_stream() as out:
         if statement is not None:
             made = read_statement(statement)
             made = made if rests is None else resting_on(made, rests)
@@ -146,15 +138,15 @@ def grade(
             )
 
             grading = Grading(config, platform=platform, calibration=rests)
-            with stopping() as stop:
+            with streams.stopping() as stop:
                 events = grading.events(stop=stop)
-                follow(events, stop, quiet=quiet, corpus=project.corpus_option)
+                streams.follow(events, stop, quiet=quiet, corpus=project.corpus_option)
             made = grading.statement()
         out.write(_rendered(made, format))
     return code_of(made, fail_on_known=fail_on == "any")
 
 
-def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
+def code_of(statement: Statement, *, fail_on_known: bool) -> streams.ExitCode:
     """Return the exit code that a statement stands for.
 
     Args:
@@ -167,7 +159,7 @@ def code_of(statement: Statement, *, fail_on_known: bool) -> ExitCode:
     if not fail_on_known:
         faults = [f for f in faults if f.state is not State.KNOWN and not f.listed]
     graded = [g for k in statement.kernels for g in k.contracts.values()]
-    return code_of_search(
+    return streams.code_of_search(
         interrupted=statement.interrupted,
         violated=bool(faults),
         failed=any(g.verdict is Verdict.ERROR for g in graded),
@@ -225,11 +217,10 @@ def calibrate(
     searched is printed).
     """
     from kfuzz.features.lab.grade import calibrating
-    from kfuzz.report import json_report
 
     made: list[Calibration] = []
     faults: list[bool] = []
-    with report_stream() as out, stopping() as stop:
+    with streams.report_stream(), streams.stopping() as stop:
 
         def feed(item: Outcome | Calibration) -> None:
             if isinstance(item, Calibration):
@@ -248,11 +239,12 @@ def calibrate(
             jobs=jobs or 0,
             stop=stop,
         )
-        consume(items, feed, stop)
-        if format == "json":
-            json_report.write({"calibration": encode(made[0])}, out)
-        else:
-            out.write("\n".join(calibrating.lines(made[0])) + "\n")
+        streams.consume(items, feed, stop)
+    streams.print_report(
+        format,
+        lambda: {"calibration": encode(made[0])},
+        lambda: calibrating.lines(made[0]),
+    )
     if made[0].unsearched:
-        return ExitCode.INTERRUPTED
-    return ExitCode.OK if made[0].is_sound else ExitCode.VIOLATION
+        return streams.ExitCode.INTERRUPTED
+    return streams.ExitCode.OK if made[0].is_sound else streams.ExitCode.VIOLATION

@@ -262,9 +262,9 @@ TITLE: Final = "Devices compared"
 _MOST: Final = 50
 
 
-def text(made: Compared) -> str:
+def lines(made: Compared) -> list[str]:
     """Return the page for a terminal."""
-    return "\n".join(text_page(TITLE, _facts(made), _sections(made))) + "\n"
+    return text_page(TITLE, _facts(made), _sections(made))
 
 
 def _facts(made: Compared) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from kfuzz.cli.settings import (
     shared,
     targets_argument,
 )
-from kfuzz.cli.streams import ExitCode, report_stream, stopping
+from kfuzz.cli.streams import ExitCode, print_report, stopping
 from kfuzz.core.errors import NothingToRunError, UsageError
 from kfuzz.report.text import one_line
 
@@ -165,14 +165,11 @@ def compare(
         raise UsageError("one recording is nothing to compare", fix="give two or more")
     from kfuzz.features.lab.record import comparing
     from kfuzz.features.lab.record.recording import read
-    from kfuzz.report import json_report
 
     made = comparing.compare([read(folder) for folder in recordings])
-    with report_stream() as out:
-        if format == "json":
-            json_report.write(comparing.document(made), out)
-        else:
-            out.write(comparing.text(made))
+    print_report(
+        format, lambda: comparing.document(made), lambda: comparing.lines(made)
+    )
     if any(c.told in comparing.FAULTS for c in made.cases):
         return ExitCode.VIOLATION
     if all(c.told in comparing.IDLE for c in made.cases):
