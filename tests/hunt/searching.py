@@ -176,7 +176,9 @@ def _before(
         return {}
     words = {"FAILS": f"in {older}, too", "FIXED": f"new since {older}"}
     return {
-        result["id"]: words.get(result["outcome"].upper(), f"{older}: not judged")
+        result["id"]: words.get(
+            result["outcome"], f"{older}: {(result['message'] or 'not judged')[-80:]}"
+        )
         for result in document["results"]
     }
 
