@@ -34,8 +34,7 @@ def test_a_change_is_put_back(name: str) -> None:
     assert torch_state.state() == before
     assert any(name in text for text in told), told
     assert not torch_state.restore(before)
-    # The older name of the precision is a state of its own: tests to come read it.
-    torch.set_float32_matmul_precision("highest")
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize("classes", [{"K-VAL-01"}, {"K-VAL-01", "C-ORD-03"}])

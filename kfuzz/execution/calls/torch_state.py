@@ -78,6 +78,10 @@ _SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[..., Any]]]] = {
         torch.set_deterministic_debug_mode,
     ),
     "whether subnormals are flushed": (_flushes, torch.set_flush_denormal),
+    "the precision of float32 products": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
     **_attributes(),
     **{
         f"autocast for {kind}": (
@@ -100,13 +104,16 @@ def state() -> dict[str, Any]:
 
 def restore(before: Mapping[str, Any]) -> list[str]:
     """Put back what differs now; return it in words, with both values."""
-    changed = []
-    for name, value in before.items():
+    after = {name: _SETTINGS[name][0]() for name in before}
+    for name, value in before.items():  # some set others, which come later
         ask, put = _SETTINGS[name]
-        if (after := ask()) != value:
+        if ask() != value:
             put(value)
-            changed.append(f"{name} ({value} before the call, {after} after it)")
-    return changed
+    return [
+        f"{name} ({value} before the call, {after[name]} after it)"
+        for name, value in before.items()
+        if after[name] != value
+    ]
 
 
 @contextmanager
