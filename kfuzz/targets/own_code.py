@@ -26,8 +26,8 @@ _UNREADABLE: Final = (
 _MOST_FILES: Final = 64
 # What a line of a library's file imports; thousands of files are not parsed.
 _LINE: Final = re.compile(
-    rb"(?m)(?:^|[;:])[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w(?:[\w., \t]|\\\n)*))"
-    rb"|(?:import_module|__import__)\(\s*[\"'](\w+)"
+    rb"(?m)(?:^|[;:])[ \t]*(?:from[ \t]+(\w+)\S*[\s\\]+import\b|"
+    rb"import[ \t]+(\w(?:[\w., \t]|\\\n)*))|(?:import_module|__import__)\(\s*[\"'](\w+)"
 )
 
 
