@@ -32,13 +32,7 @@ from kfuzz.core.verdict import (
 )
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
-from kfuzz.report.tables import (
-    Shown,
-    numbers,
-    panels,
-    place_in,
-    scale,
-)
+from kfuzz.report.tables import Shown, numbers, panels, place_in, scale
 from kfuzz.report.text import (
     LABEL,
     Section,

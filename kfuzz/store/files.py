@@ -325,7 +325,8 @@ def keep_run(corpus: Path, when: str, errors: Errors) -> None:
         name = f"{when.replace(':', '')}-{time.time_ns()}.json"
         text = json.dumps({"format": _FORMAT, "when": when, "kernels": every}) + "\n"
         replace_file(folder / name, text.encode(), prefix=".new-", sync=False)
-        for old in sorted(folder.glob("*.json"))[:-MAX_RUNS]:
+        # No others: in a corpus of strangers the folder may be a link.
+        for old in sorted(folder.glob("????-??-??T??????Z-*.json"))[:-MAX_RUNS]:
             old.unlink(missing_ok=True)
 
 
@@ -346,8 +347,8 @@ def kept_runs(corpus: Path) -> list[tuple[str, Errors]]:
 
 def share_runs(corpus: Path, other: Path) -> None:
     """Keep what the last runs of another corpus saw, too."""
-    with suppress(OSError, DecodeError):
-        for path in (other / _RUNS).glob("*.json"):
+    for path in (other / _RUNS).glob("*.json"):
+        with suppress(OSError, DecodeError):
             place = corpus / _RUNS / path.name
             place.parent.mkdir(parents=True, exist_ok=True)
             content = read_plain(path, _MOST_RUN_BYTES, follow=False)

@@ -585,8 +585,9 @@ def _tensors(value: Any) -> Any:
         return [_tensors(each) for each in value]
     if isinstance(value, np.generic):
         value = np.asarray(value)
-    if isinstance(value, np.ndarray) and min(value.strides, default=0) < 0:
-        value = value.copy()  # torch ends the process
+    strides = value.strides if isinstance(value, np.ndarray) else ()
+    if any(step < 0 or step % value.itemsize for step in strides):
+        value = value.copy()  # of negative ones torch ends the process
     if torch.is_tensor(value):
         return value
     if hasattr(value, "__dlpack__"):

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 from kfuzz.contracts.binding import BoundKernel
@@ -18,12 +17,17 @@ _TRITON: Final = "triton"
 # Packages that run none by themselves. On the CPU torch's compiler writes C++.
 _PLAIN: Final = sys.stdlib_module_names | {"torch", "numpy", "scipy", "kfuzz"}
 # Those of them that may stand for any other import, and kernels of kfuzz's own.
-_OPEN: Final = ("importlib", "runpy", "kfuzz.contracts.witnesses")
+_OPEN: Final = ("importlib", "pkgutil", "runpy", "kfuzz.contracts.witnesses")
+# What a file, or a module that is no file, raises where its imports cannot be told.
+_UNREADABLE: Final = (
+    AttributeError, ImportError, KeyError, OSError, SyntaxError, ValueError
+)  # fmt: skip
 # More files are a library's, whose imports are not followed one by one.
 _MOST_FILES: Final = 64
 # What a line of a library's file imports; thousands of files are not parsed.
 _LINE: Final = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE
+    rb"(?m)(?:^|[;:])[ \t]*(?:from[ \t]+(\w+)\S*[\s\\]+import\b|"
+    rb"import[ \t]+(\w(?:[\w., \t]|\\\n)*))|(?:import_module|__import__)\(\s*[\"'](\w+)"
 )
 
 
@@ -41,15 +45,16 @@ def is_triton_free(kernel: BoundKernel) -> bool:
     seen = set(left)
     if kernel.module not in seen or "torch.ops" in found:
         return False
-    while left:
-        names = _imports_of(sys.modules.get(left.pop()))
-        if names is None or len(seen) > _MOST_FILES:
-            return False
-        new = {name for name in names if not _is_plain(name)} - seen
-        if any(_top(name) == _TRITON for name in new):
-            return False
-        seen |= new
-        left += new
+    try:
+        while left:
+            held = vars(sys.modules[left.pop()])
+            new = _imports_of(held["__file__"], held["__package__"] or "") - seen
+            seen |= new
+            left += new
+            if len(seen) > _MOST_FILES or _TRITON in map(_top, new):
+                return False
+    except _UNREADABLE:
+        return False
     return True
 
 
@@ -63,15 +68,23 @@ def launches_no_triton(kernel: BoundKernel) -> bool:
 
 
 def imports_none(file: Path | None) -> bool:
-    """Whether a file, imported or not yet, imports nothing that may be Triton."""
-    if file is None:
-        return False
+    """Whether a file, imported or not yet, imports nothing that may be Triton.
+
+    Files beside it are read as it is: what they import from is not known.
+    """
+    own, libraries = [file] if file else [], set[str]()
     try:
-        tree = _parsed(str(file), file.stat().st_mtime_ns)
-        left = {_top(name) for name in _named(tree, "") if not _is_plain(name)}
-        # What is beside the file is not found before its import.
-        return all(map(_files_of, left)) and _are_free(left)
-    except (ImportError, OSError, SyntaxError, ValueError):
+        for each in own:  # which grows
+            new = set(map(_top, _imports_of(str(each), ""))) - libraries
+            libraries |= new
+            for library in new:
+                found = _files_of(library, whole=True)
+                if not found:  # beside the file, which is not imported yet
+                    return False
+                beside = each.with_name(f"{library}.py")
+                own += [beside] if str(beside) in found else []
+        return bool(own) and _are_free(libraries)
+    except _UNREADABLE:
         return False
 
 
@@ -83,18 +96,22 @@ def _are_free(libraries: set[str]) -> bool:
     """Whether no file of libraries, and of those that they import, imports Triton."""
     seen, left = set(libraries), list(libraries)
     while left and _TRITON not in seen:
-        new = {name for f in _files_of(left.pop()) for name in _packages_in(f)} - seen
+        files = _files_of(name := left.pop(), whole=name in libraries)
+        new = {name for f in files for name in _packages_in(f)} - seen
         seen |= new
         left += [name for name in new if not _is_plain(name)]
     return _TRITON not in seen
 
 
-def _files_of(library: str) -> Sequence[str]:
-    """Return the files of a library's loaded modules; of all if none is loaded."""
+def _files_of(library: str, *, whole: bool) -> Sequence[str]:
+    """Return the files of a library's loaded modules; of all if none is loaded.
+
+    On request of all in any case: some may be imported by a call.
+    """
     loaded = [m for name, m in list(sys.modules.items()) if _top(name) == library]
     found = [str(getattr(module, "__file__", None)) for module in loaded]
     with suppress(ImportError, ValueError):
-        spec = None if loaded else find_spec(library)
+        spec = find_spec(library) if whole or not loaded else None
         found += [str(spec.origin)] if spec else []
         # A folder whose name is none of a module is not imported from the library.
         for root in map(Path, spec.submodule_search_locations or () if spec else ()):
@@ -107,31 +124,29 @@ def _files_of(library: str) -> Sequence[str]:
 @cache
 def _packages_in(file: str) -> frozenset[str]:
     """Return the packages that a file imports anywhere, none if it is compiled."""
-    text = b""
-    with suppress(OSError):
-        text = Path(file).read_bytes() if file.endswith(".py") else b""
-    lines = ([base] if base else more.split(b",") for base, more in _LINE.findall(text))
-    parts = (part.split() for line in lines for part in line)
-    return frozenset(_top(words[0].decode()) for words in parts if words)
+    text = Path(file).read_bytes() if file.endswith(".py") else b""
+    parts = b",".join(b",".join(each) for each in _LINE.findall(text)).split(b",")
+    words = (part.replace(b"\\", b"").split() for part in parts)
+    return frozenset(_top(each[0].decode()) for each in words if each)
 
 
 def _is_plain(name: str) -> bool:
     return _top(name) in _PLAIN and not name.startswith(_OPEN)
 
 
-def _imports_of(module: ModuleType | None) -> tuple[str, ...] | None:
-    """Return the modules that one imports anywhere; None if that cannot be told."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return None
-    if not file.endswith(".py"):
-        return ()  # compiled: none of Python's imports
-    try:
-        tree = _parsed(file, Path(file).stat().st_mtime_ns)
-    except (OSError, SyntaxError, ValueError):
-        return None
-    package = getattr(module, "__package__", None) or ""
-    return tuple(dict.fromkeys(_named(tree, package)))
+def _imports_of(file: str, package: str) -> set[str]:
+    """Return the modules that a file imports anywhere, none if it is compiled.
+
+    Raises:
+        ImportError: if these cannot be told.
+    """
+    if file.endswith(".so"):
+        return set()
+    tree = _parsed(file, Path(file).stat().st_mtime_ns)
+    names = {name for name in _named(tree, package) if not _is_plain(name)}
+    if not set(_OPEN).isdisjoint(map(_top, names)):
+        raise ImportError(f"{file} may import anything")
+    return names
 
 
 @cache
@@ -149,3 +164,5 @@ def _named(tree: ast.Module, package: str) -> Iterator[str]:
             # A name may be a module of its own.
             inner = (f"{name}.{alias.name}" for alias in node.names)
             yield from (n for n in inner if n in sys.modules)
+        elif isinstance(node, ast.Name) and node.id == "__import__":
+            yield "importlib"

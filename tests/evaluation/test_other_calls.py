@@ -210,12 +210,30 @@ def test_what_is_not_for_concurrent_calls_or_takes_long_is_not_overlapped() -> N
 
     def long(x: Tensor) -> Tensor:
         assert threading.current_thread() is threading.main_thread()
-        time.sleep(0.06)
+        time.sleep(0.21)
         return torch.relu(x)
 
     for function in (simulated, long):
         report = judged(ops.relu, function, x_case("randn", (4, 8)), "C-ORD-03")
         assert report.failure is None, report.failure
+
+
+@pytest.mark.usefixtures("natively")
+def test_a_slower_machine_does_not_mend_what_overlapping_calls_showed() -> None:
+    inside: list[int] = []
+
+    def alone(x: Tensor) -> Tensor:
+        assert not inside, "in use"
+        inside.append(1)
+        try:
+            time.sleep(0.06)
+            return torch.relu(x).clone()
+        finally:
+            inside.clear()
+
+    report = judged(ops.relu, alone, x_case("randn", (4, 8)), "C-ORD-03")
+    assert report.failure is not None
+    assert report.failure.contract == "C-ORD-03"
 
 
 def in_turn() -> Callable[[Tensor, int], Tensor]:

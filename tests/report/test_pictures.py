@@ -14,7 +14,7 @@ from kfuzz.core.verdict import State, Tried
 from kfuzz.report.kinds import html
 from kfuzz.report.tables import Gathered, nights, panels
 from kfuzz.store.corpus import Corpus
-from kfuzz.store.files import MAX_RUNS, keep_run, kept_runs
+from kfuzz.store.files import MAX_RUNS, keep_run, kept_runs, share_runs
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, campaign, finished
 from tests.helpers.findings import finding
@@ -123,6 +123,23 @@ def test_so_many_runs_are_kept_and_a_merged_corpus_has_those_of_both(
     keep_run(project / "corpus", "2026-02-01T00:00:00Z", {NODE: seen(0.25)})
     assert main(["corpus", "merge", str(tmp_path)]) == 0
     assert kept_runs(project / "corpus")[-1] == runs[-1]
+
+
+def test_what_is_no_run_is_not_thinned_out_and_keeps_no_run_from_a_merge(
+    tmp_path: Path,
+) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir()
+    for n in range(MAX_RUNS + 3):
+        (mine / f"{n:03}.json").write_text("{}")
+    (theirs / ".runs").symlink_to(mine)  # as a stranger's corpus may have it
+    keep_run(theirs, "2026-03-01T00:00:00Z", {NODE: seen(0.5)})
+    assert len([*mine.glob("???.json")]) == MAX_RUNS + 3
+    for n in range(5):
+        (mine / f"2026-03-0{n}T000000Z-{n}.json").symlink_to("/dev/zero")
+    share_runs(tmp_path / "both", theirs)
+    assert len(kept_runs(tmp_path / "both")) == 1
 
 
 @pytest.mark.usefixtures("project")

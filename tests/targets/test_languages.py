@@ -62,7 +62,13 @@ def test_results_that_torch_has_no_view_of_are_copied() -> None:
     def backwards(x: Any) -> Any:
         return relu(x)[::-1, ::-1][::-1, ::-1][::-1].copy()[::-1]
 
-    assert report(backwards).failure is None
+    def of_records(x: Any) -> Any:
+        made = np.zeros(x.shape, [("y", "f4"), ("valid", "i1")])
+        made["y"] = relu(x)
+        return made["y"]
+
+    for function in (backwards, of_records):
+        assert report(function).failure is None
 
 
 def test_calls_do_not_overlap() -> None:
@@ -170,7 +176,8 @@ def test_a_library_that_imports_no_triton_meets_no_gpu(
     monkeypatch.syspath_prepend(tmp_path)
     text = "import kfuzz, {}\n"
     text += "@kfuzz.kernel('relu')\ndef relu(x):\n    return x.clamp(min=0)\n"
-    for library, line in {"tiled": "import math", "fused": "import os, triton"}.items():
+    told = '"""As\n    from triton\'s kernels."""'
+    for library, line in {"tiled": told, "fused": "import os, triton"}.items():
         (tmp_path / library).mkdir()
         parts = {f"part{n}": "" for n in range(70)}
         parts["__init__"] = "\n".join(f"from . import {part}" for part in parts)
@@ -182,3 +189,45 @@ def test_a_library_that_imports_no_triton_meets_no_gpu(
         assert imports_none(file) == (library == "tiled")
         (bound,) = REGISTRY[import_source(Source(file, ""))]
         assert launches_no_triton(bound) == (library == "tiled")
+
+
+_AT_A_CALL = "def relu(x):\n    if x.is_cuda:\n        {}\n    return x.clamp(min=0)\n"
+_BOUND = "@kfuzz.kernel('relu')\ndef relu(x):\n    return borrowed(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "library"),
+    [
+        ("import importlib\n", "pass"),
+        ("from importlib import import_module\n", "pass"),
+        ("import importlib.util\n", "pass"),
+        ("import runpy\n", "pass"),
+        ("import pkgutil\n", "pass"),
+        ("import beside_{0}\n", "pass"),
+        ("", "from .launcher import launch"),
+        ("", "from {0}.launcher import launch"),
+        ("", "import importlib; importlib.import_module('triton')"),
+        ("", "__import__('triton').jit"),
+        ("", "import math; import triton"),
+        ("", "if torch: import triton"),
+        ("", "import math, \\\n            triton"),
+    ],
+)
+def test_what_may_launch_triton_at_a_call_meets_the_gpu(
+    own: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else such a call computes in torch on the CPU, and no launch is compared."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = tmp_path.name.replace("-", "_")
+    (tmp_path / name).mkdir()
+    text = "import torch\n" + _AT_A_CALL.format(library.format(name))
+    (tmp_path / name / "__init__.py").write_text(text)
+    (tmp_path / name / "launcher.py").write_text("import triton\n")
+    (tmp_path / f"beside_{name}.py").write_text("import importlib\n")
+    file = tmp_path / f"of_{name}.py"
+    if own:  # else the library alone would tell
+        (tmp_path / name / "launcher.py").unlink()
+    text = f"{own.format(name)}import kfuzz\nfrom {name} import relu as borrowed\n"
+    file.write_text(text + _BOUND)
+    (bound,) = REGISTRY[import_source(Source(file, ""))]
+    assert not launches_no_triton(bound)

@@ -381,9 +381,11 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
             return evidence
     data = [given.values for given, _ in pairs]
     if backend_of(common.device).has.on_host:
-        if seconds > LONG_SECONDS:
+        # Where a finding hangs on it, a slower machine must not mend it.
+        if seconds > LONG_SECONDS * (4 if calls.thorough else 1):
             return evidence
-        rounds = THOROUGH_ROUNDS if calls.thorough else ROUNDS
+        many = calls.thorough and seconds <= LONG_SECONDS
+        rounds = THOROUGH_ROUNDS if many else ROUNDS
         overlapped = in_threads(common, data * COPIES, rounds)
     else:  # nothing is left to chance there
         overlapped = on_side_stream(common, data, 1)

@@ -39,12 +39,7 @@ from kfuzz.execution.values.fills import logical_values
 from kfuzz.features.examining import named_in, plain_name
 from kfuzz.features.observe.faults import Shape, Unknown, leave, left
 from kfuzz.features.observe.watching import KEPT, Callee, Seen, kept, note
-from kfuzz.features.observe.writing import (
-    Guess,
-    agrees,
-    best_of,
-    is_called,
-)
+from kfuzz.features.observe.writing import Guess, agrees, best_of, is_called
 
 # Of one function, all in all; a call that hangs in compiled code ends the process.
 _SECONDS: Final = 40

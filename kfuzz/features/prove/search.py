@@ -87,18 +87,8 @@ class ProofRun:
             proof = judged.applied(proof)
         except (Stopped, BuildError) as error:
             yield Notice(kernel.node_id, f"counterexamples were not run: {error}")
-        # Those stored earlier are of launches that the proof has to hold of, too.
-        stored = [
-            entry.finding
-            for entry in corpus.entries(kernel.loaded.kernel.name)
-            if isinstance(entry, Stored)
-            and entry.finding.target.node_id == kernel.node_id
-            and entry.finding.state in ATTRIBUTED
-        ]
-        self._proving.watch(kernel.node_id, [finding.case for finding in stored])
         until = time.monotonic() + _WAIT_SECONDS
-        _, broken = self._proving.watched(kernel.node_id, until=until)
-        proof = (proof.without(broken) if broken else proof).beside(stored)
+        proof = _beside(self._proving, proof, kernel, corpus, until)
         self.proofs.append(proof)
         keep_proof(corpus.root, proof)
         return proof
@@ -148,6 +138,27 @@ _WAIT_SHARE: Final = 0.05
 _EXAMPLES_SHARE: Final = 0.1
 
 
+def _beside(
+    proving: Proving, proof: KernelProof, kernel: KernelSearch, corpus: Corpus,
+    until: float,
+) -> KernelProof:  # fmt: skip
+    """Return what is left of a proof beside the cases of a search, and all findings."""
+    found = [
+        entry.finding
+        for entry in corpus.entries(kernel.loaded.kernel.name)
+        if isinstance(entry, Stored)
+        and entry.finding.target.node_id == kernel.node_id
+        and entry.finding.state in ATTRIBUTED
+    ]
+    # Those stored earlier are of launches that the proof has to hold of, too.
+    cases = [*kernel.tried.values(), *(finding.case for finding in found)]
+    proving.watch(kernel.node_id, cases)
+    seen, broken = proving.watched(kernel.node_id, until=until)
+    proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
+    proof = proof.without(broken) if broken else proof
+    return proof.beside([*found, *kernel.findings.values()])
+
+
 class BesideSearch:
     """The proofs of one run, made beside its search.
 
@@ -156,6 +167,7 @@ class BesideSearch:
     """
 
     def __init__(self, config: RunConfig) -> None:
+        self._corpus = Corpus(config.corpus)
         self._limit = limit = config.budget.max_time
         seconds = SECONDS if limit is None else min(SECONDS, SHARE * limit)
         task = Task(config.targets, config.root, seconds)
@@ -197,12 +209,7 @@ class BesideSearch:
         proof = outcome.proof
         if judged := self._examined.get(kernel.node_id):
             proof = judged.applied(proof)
-        cases = list(kernel.tried.values())
-        self._proving.watch(kernel.node_id, cases)
-        seen, broken = self._proving.watched(kernel.node_id, until=self._until)
-        proof = replace(proof, watched=seen, unwatched=len(cases) - seen)
-        proof = proof.without(broken) if broken else proof
-        return proof.beside(kernel.findings.values())
+        return _beside(self._proving, proof, kernel, self._corpus, self._until)
 
     def close(self) -> None:
         """End the processes."""

@@ -3,11 +3,19 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from kfuzz.core.event import KernelProof, Proven, ProvenProperty
-from kfuzz.core.finding import Finding
+from kfuzz.core.finding import Finding, Target
+from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import Kind
+from kfuzz.engine.config import RunConfig
+from kfuzz.features.prove import search
 from kfuzz.report.promises import proof_lines, proof_summary
+from kfuzz.store.corpus import Corpus
 from kfuzz.store.files import keep_proof, kept_proof
 from tests.helpers.findings import finding
 
@@ -61,6 +69,31 @@ def test_what_a_finding_contradicts_is_not_called_proved() -> None:
     assert "proved" not in line
     assert of(Kind.READ_OUTSIDE).id in line
     assert PROOF.beside([of(Kind.UNWRITTEN)]) == PROOF
+
+
+def test_a_run_holds_its_proof_against_stored_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = finding(kernel="copy", target=Target("k.py", "copy"))
+    of = replace(one.signature, kind=Kind.READ_OUTSIDE)
+    Corpus(tmp_path).save(replace(one, signature=of))
+    watched: list[Case] = []
+    proving = SimpleNamespace(
+        enough=lambda: None,
+        outcome=lambda *_, **__: SimpleNamespace(proof=PROOF),
+        watch=lambda _, cases: watched.extend(cases),
+        watched=lambda *_, **__: (len(watched), ""),
+    )
+    monkeypatch.setattr(search, "Proving", lambda *_, **__: proving)
+    kernel: Any = SimpleNamespace(
+        node_id="k.py::copy", tried={}, findings={},
+        loaded=SimpleNamespace(kernel=SimpleNamespace(name="copy")),
+    )  # fmt: skip
+    config = RunConfig(("k.py",), root=tmp_path, corpus=tmp_path)
+    proof = search.BesideSearch(config).proof(kernel)
+    assert proof is not None
+    assert proof.count(Proven.ALL_SIZES) == 0
+    assert watched == [one.case]
 
 
 def test_what_is_proved_of_some_layouts_says_so() -> None:
