@@ -66,6 +66,7 @@ def only_limit(project: Project, text: str, cases: int = 300) -> dict[str, Any]:
     return dict(limit)
 
 
+@pytest.mark.slow
 def test_rows_above_a_size_are_a_limit(project: Project) -> None:
     text = ABOVE.format(claims=', layouts="contiguous", dims=-1', wrong="n > 200")
     limit = only_limit(project, text)
@@ -155,6 +156,7 @@ def test_wrong_values_are_found_beside_offsets_that_overflow(project: Project) -
     assert "value" in {finding["kind"] for finding in kernel["findings"]}
 
 
+@pytest.mark.slow
 def test_a_wider_result_is_a_limit(project: Project) -> None:
     limit = only_limit(project, WIDER.format(claims="", result="y"), 100)
     assert limit["remedy"].startswith('results={"y": "float32"} of its operator')

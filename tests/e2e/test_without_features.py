@@ -42,6 +42,7 @@ def python(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_example_of_the_readme_is_searched(bare: Path) -> None:
     target = "contracts/witnesses/softmax.py::softmax_tail_zero"
     words = ["--max-cases", "100", "--max-findings", "1", "--seed", "7"]
