@@ -73,7 +73,9 @@ def script(finding: Finding, target: str = "") -> str:
         KfuzzError: if the finding holds no explicit values or no kernel home.
     """
     bound, case = _home(finding, target), finding.case
-    home = _imported(bound)
+    text = _bindings(bound)
+    found = imported(text, bound.name)
+    home = Target("", found[1], found[0]) if found else bound
     out = bool(finding.declaration.out)
     if out and not case.destinations:
         raise KfuzzError(
@@ -89,8 +91,8 @@ def script(finding: Finding, target: str = "") -> str:
         "id": finding.id,
         "message": finding.failure.message,
         "line": str(finding.line or ""),
-        "binds": _imports_kfuzz(home),
-        "beside": "" if home == bound else os.path.dirname(bound.file),
+        "binds": bool(text) and not found,
+        "beside": os.path.dirname(bound.file),
         "codes": codes,
         "environment": backend.environment,
         "device": backend.torch_type,
@@ -114,24 +116,13 @@ def script(finding: Finding, target: str = "") -> str:
     return _template().render(values)
 
 
-def _imports_kfuzz(home: Target) -> bool:
-    """Whether a kernel's own file is one of bindings, by its text."""
+def _bindings(home: Target) -> str:
+    """Return the text of a kernel's own file if that imports kfuzz, else ""."""
     try:
         text = read_source(Path(home.file)) if home.file else ""
     except (KfuzzError, OSError):  # the script may run elsewhere
-        return False
-    return re.search(r"^\s*(import|from)\s+kfuzz\b", text, re.MULTILINE) is not None
-
-
-def _imported(home: Target) -> Target:
-    """Return where a kernel's function is imported from by its file of bindings.
-
-    The same home where that is none, or defines the function itself.
-    """
-    if not _imports_kfuzz(home):
-        return home
-    found = imported(read_source(Path(home.file)), home.name)
-    return Target("", found[1], found[0]) if found else home
+        return ""
+    return text if re.search(r"(?m)^\s*(import|from)\s+kfuzz\b", text) else ""
 
 
 def imported(text: str, name: str) -> tuple[str, str] | None:

@@ -76,6 +76,8 @@ def imports_none(file: Path | None) -> bool:
     try:
         for each in own:  # which grows
             new = set(map(_top, _imports_of(str(each), ""))) - libraries
+            if _TRITON in new:  # before its files, and others', are looked for
+                return False
             libraries |= new
             for library in new:
                 found = _files_of(library, whole=True)
