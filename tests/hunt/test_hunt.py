@@ -51,6 +51,12 @@ def test_a_script_needs_torch_and_the_package_alone(path: Path) -> None:
     assert "SystemExit" in path.read_text()
 
 
+def test_no_file_of_bindings_hides_a_package() -> None:
+    """Its folder is on the path, so that other packages would import it."""
+    named = {package.replace("-", "_") for package in searching.bound()}
+    assert named.isdisjoint(path.stem for path in searching.PACKAGES.glob("*.py"))
+
+
 def test_every_judged_kernel_is_bound() -> None:
     known = searching.bound()
     for package, kernel, _ in searching.judgements():

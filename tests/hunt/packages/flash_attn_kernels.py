@@ -5,9 +5,7 @@ Rows of the norms have at most 64 KiB, heads of rotary embeddings at most 256 el
 losses are float32 whatever the logits are.
 """
 
-import sys
-from importlib.machinery import PathFinder
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -16,17 +14,13 @@ import torch.nn.functional as F
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import bare
 
 PACKAGE = "flash-attn"
 VERSION = "2.8.3.post2"
 NEEDS = ("einops==0.8.1",)
 
-_found = PathFinder.find_spec("flash_attn")
-if _found is None or not _found.submodule_search_locations:
-    raise ModuleNotFoundError("flash_attn is not on the path")
-sys.modules["flash_attn"] = ModuleType("flash_attn")
-sys.modules["flash_attn"].__path__ = list(_found.submodule_search_locations)
-
+bare("flash_attn")
 _device = SimpleNamespace(warp_size=32, max_threads_per_block=1024)  # of any GPU
 with (
     mock.patch("torch.cuda.current_device", return_value=0),

@@ -4,9 +4,7 @@ Its `__init__` asks for compiled extensions: modules are imported below an empty
 Rows of the norms have at most 64 KiB; a state is updated in place.
 """
 
-import sys
-from importlib.machinery import PathFinder
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -15,17 +13,13 @@ import torch.nn.functional as F
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import bare
 
 PACKAGE = "mamba-ssm"
 VERSION = "2.3.2.post1"
 NEEDS = ("einops==0.8.1",)
 
-_found = PathFinder.find_spec("mamba_ssm")
-if _found is None or not _found.submodule_search_locations:
-    raise ModuleNotFoundError("mamba_ssm is not on the path")
-sys.modules["mamba_ssm"] = ModuleType("mamba_ssm")
-sys.modules["mamba_ssm"].__path__ = list(_found.submodule_search_locations)
-
+bare("mamba_ssm")
 _device = SimpleNamespace(warp_size=32, max_threads_per_block=1024)  # of any GPU
 with mock.patch("torch.cuda.get_device_properties", return_value=_device):
     from mamba_ssm.ops.triton.k_activations import swiglu

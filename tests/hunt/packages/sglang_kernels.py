@@ -19,7 +19,7 @@ from kfuzz.contracts import operators as ops
 
 PACKAGE = "sglang"
 VERSION = "0.5.23"
-NEEDS = ("einops==0.8.2",)
+NEEDS = ("einops==0.8.2", "msgspec==0.23.0")
 
 
 def _placeholder(name: str, **members: object) -> None:

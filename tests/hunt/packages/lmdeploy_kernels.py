@@ -7,7 +7,6 @@ launches pass on.
 """
 
 import importlib.util
-import os
 import sys
 from types import ModuleType
 
@@ -17,21 +16,19 @@ import torch.nn.functional as F
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import bare
 
 PACKAGE = "lmdeploy"
 VERSION = "0.18.0"
 NEEDS = ()
 
-_FOLDER = next(
-    f for f in sys.path if os.path.isdir(os.path.join(f, "lmdeploy", "pytorch"))
-)
 _KERNELS = "lmdeploy.pytorch.kernels"
-for _name in (
-    "lmdeploy", "lmdeploy.pytorch", _KERNELS, f"{_KERNELS}.cuda", f"{_KERNELS}.default",
-    f"{_KERNELS}.cuda.moe", "lmdeploy.pytorch.backends",
-):  # fmt: skip
-    sys.modules[_name] = ModuleType(_name)
-    sys.modules[_name].__path__ = [os.path.join(_FOLDER, *_name.split("."))]
+bare(
+    "lmdeploy", "lmdeploy.pytorch", _KERNELS, f"{_KERNELS}.cuda",
+    f"{_KERNELS}.default", f"{_KERNELS}.cuda.moe", "lmdeploy.pytorch.backends",
+)  # fmt: skip
+_config = sys.modules["lmdeploy.pytorch.config"] = ModuleType("config")
+_config.BackendConfig = _config.CacheConfig = _config.ModelConfig = object
 _utils = sys.modules[f"{_KERNELS}.cuda.utils"] = ModuleType("utils")
 _utils.get_device_props = lambda _: {
     "multi_processor_count": 4,
