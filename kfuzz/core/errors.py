@@ -35,7 +35,8 @@ class KfuzzError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        remedy = f". {self.fix}" if self.fix else ""
+        # What another's error says may end as a sentence does.
+        remedy = f"{'.' * (not self.what.endswith('.'))} {self.fix}" if self.fix else ""
         return f"{place}{self.what}{remedy}"
 
 
