@@ -415,7 +415,7 @@ def codes_of(
             if not _is_foreign(piece):
                 code = _code(piece, jit)
                 made += [] if code is None else [code]
-                pieces += [(each, None) for each in _referred(piece)]
+                pieces += [(each, None) for each in referred(piece)]
         elif isinstance(piece, type):
             own = () if _is_foreign(piece) else vars(piece).values()
             pieces += [(getattr(each, "__func__", each), None) for each in own]
@@ -456,7 +456,7 @@ def _is_foreign(piece: Any) -> bool:
     return (getattr(piece, "__module__", "") or "").partition(".")[0] in _FOREIGN
 
 
-def _referred(function: FunctionType) -> Iterator[Any]:
+def referred(function: FunctionType) -> Iterator[Any]:
     """Yield what a function refers to by name, through modules and closures too."""
     names = {n for code in _all_codes(function.__code__) for n in code.co_names}
     for name in names:

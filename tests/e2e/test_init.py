@@ -88,17 +88,18 @@ def a_writes(x):
 
 @pytest.mark.slow
 def test_a_package_is_bound_checked_and_set_up(project: Project) -> None:
-    project.write("library.py", LIBRARY)
+    project.write("library/__init__.py", "")
+    project.write("library/folder/kernels.py", LIBRARY)  # without an __init__
     done = project.kfuzz("init", "library")
     assert done.returncode == 0, done.stderr
-    assert "library.my_softmax: ops.softmax" in done.stdout
+    assert "library.folder.kernels.my_softmax: ops.softmax" in done.stdout
     assert "check my_softmax: ok in" in done.stdout
     assert (
         "kfuzz_library.py: 2 kernels, launched by 2 functions: 1 bound and checked "
         "(1 ok, 0 with violations to look at), 1 for a person to name"
     ) in done.stdout
     text = (project.folder / "kfuzz_library.py").read_text()
-    assert "def my_softmax(x):\n    return library.my_softmax(x)" in text
+    assert "def my_softmax(x):\n    return library.folder.kernels.my_softmax(x)" in text
     assert "# def odd(x):" in text
     settings = (project.folder / "pyproject.toml").read_text()
     assert settings == '[tool.kfuzz]\ntargets = ["kfuzz_library.py"]\n'

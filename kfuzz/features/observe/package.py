@@ -9,7 +9,6 @@ import faulthandler
 import importlib
 import inspect
 import os
-import pkgutil
 import re
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 import torch
@@ -34,6 +33,7 @@ from kfuzz.core.recipe import Case
 from kfuzz.engine.search.schedule import small_cases
 from kfuzz.engine.workers.zygotes import budget_for
 from kfuzz.evaluation.bindings import in_dtype
+from kfuzz.evaluation.edits import referred
 from kfuzz.execution.interpreter.watch import interpreting, watch
 from kfuzz.execution.values.fills import logical_values
 from kfuzz.features.examining import named_in, plain_name
@@ -163,14 +163,25 @@ def _try_all(
 def _imported(package: str) -> tuple[list[ModuleType], dict[str, str]]:
     """Return the modules of a package, and why others cannot be imported."""
     root = importlib.import_module(package)
-    found, failed = [root], {}
-    path = getattr(root, "__path__", ())
-    for each in pkgutil.walk_packages(path, f"{package}.", onerror=lambda name: None):
+    found: list[ModuleType] = []
+    failed: dict[str, str] = {}
+    for name in sorted({package, *_files(root)}):
+        if any(name.startswith(f"{above}.") for above in failed):
+            continue
         try:
-            found.append(importlib.import_module(each.name))
+            found.append(importlib.import_module(name))
         except (Exception, SystemExit) as error:  # it needs what is not here
-            failed[each.name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+            failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
     return found, failed
+
+
+def _files(root: ModuleType) -> Iterator[str]:
+    """Yield the modules of a package: pkgutil enters no folder without `__init__`."""
+    for folder in map(Path, getattr(root, "__path__", ())):
+        for file in folder.rglob("*.py"):
+            below = file.relative_to(folder).with_suffix("").parts
+            if all(map(str.isidentifier, below)) and below[-1] != "__main__":
+                yield ".".join((root.__name__, *below)).removesuffix(".__init__")
 
 
 def _launchers(modules: list[ModuleType]) -> list[Launcher]:
@@ -231,21 +242,8 @@ def _reach(value: Any, own: set[str], reached: dict[int, str], seen: set[int]) -
     if function is None or id(function) in seen or function.__module__ not in own:
         return
     seen.add(id(function))
-    names = {*_names(function.__code__)}
-    for name in names:
-        held = function.__globals__.get(name)
-        if isinstance(held, ModuleType) and held.__name__ in own:
-            for each in names & vars(held).keys():
-                _reach(vars(held)[each], own, reached, seen)
-        else:
-            _reach(held, own, reached, seen)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _names(each)
+    for held in referred(function):
+        _reach(held, own, reached, seen)
 
 
 def _is_found(module: str, name: str, value: Any) -> bool:
