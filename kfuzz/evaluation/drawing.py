@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache, partial
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, Final, TypeVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -28,6 +28,7 @@ from kfuzz.contracts.binding import BoundKernel
 from kfuzz.core.budget import MEMBERS, Burst, Scale, SizeBudget
 from kfuzz.core.random_streams import Purpose, hashed, stream
 from kfuzz.core.recipe import Case
+from kfuzz.evaluation.edits import all_codes, is_foreign, referred
 from kfuzz.evaluation.large import row_axis
 from kfuzz.execution.device.backends import Batches
 from kfuzz.strategies.cases import Domain, bursts, cases
@@ -148,8 +149,6 @@ def strategy_of(
 # has more is a file of tables.
 MOST_SIZES: Final = 48
 _MOST_PIECES: Final = 1000
-# Whose code names no sizes of a kernel.
-_FOREIGN: Final = ("kfuzz", "numpy", "torch", "triton")
 # What holds code or numbers: bindings, Triton's kernels, their tuners, constexprs.
 _HOLDING: Final = ("function", "fn", "configs", "kwargs", "value")
 
@@ -190,14 +189,10 @@ def _parts(piece: object) -> Iterable[object]:
         return [getattr(function, "__wrapped__", function) for function in own]
     if not isinstance(piece, FunctionType):
         return [inspect.getattr_static(piece, name, None) for name in _HOLDING]
-    if (piece.__module__ or "").partition(".")[0] in _FOREIGN:
+    if is_foreign(piece):
         return ()
-    codes = [piece.__code__]
-    for code in codes:
-        codes += [c for c in code.co_consts if isinstance(c, CodeType)]
-    named = [piece.__globals__.get(n) for code in codes for n in code.co_names]
-    held = [code.co_consts for code in codes]
-    return [piece.__defaults__, piece.__kwdefaults__, *held, *named]
+    held = [code.co_consts for code in all_codes(piece.__code__)]
+    return [piece.__defaults__, piece.__kwdefaults__, *held, *referred(piece)]
 
 
 def groups_of(kernel: BoundKernel) -> Domain:

@@ -151,7 +151,7 @@ class Code:
             self.jit.rewritten_fn[self.function] = made[self.name]
             return
         self.function.__code__ = next(
-            c for c in _all_codes(whole) if c.co_name == self.name
+            c for c in all_codes(whole) if c.co_name == self.name
         )
 
     def note(self, held: Mapping[str, Any]) -> None:
@@ -412,12 +412,12 @@ def codes_of(
             continue
         seen.add(id(piece))
         if isinstance(piece, FunctionType):
-            if not _is_foreign(piece):
+            if not is_foreign(piece):
                 code = _code(piece, jit)
                 made += [] if code is None else [code]
                 pieces += [(each, None) for each in referred(piece)]
         elif isinstance(piece, type):
-            own = () if _is_foreign(piece) else vars(piece).values()
+            own = () if is_foreign(piece) else vars(piece).values()
             pieces += [(getattr(each, "__func__", each), None) for each in own]
         elif not isinstance(piece, str | int | float | ModuleType):
             kernel = piece if hasattr(piece, "rewritten_fn") else None
@@ -452,13 +452,14 @@ def _tracing(entered: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def _is_foreign(piece: Any) -> bool:
+def is_foreign(piece: Any) -> bool:
+    """Whether a function or class is of a package that is nobody's kernel."""
     return (getattr(piece, "__module__", "") or "").partition(".")[0] in _FOREIGN
 
 
 def referred(function: FunctionType) -> Iterator[Any]:
     """Yield what a function refers to by name, through modules and closures too."""
-    names = {n for code in _all_codes(function.__code__) for n in code.co_names}
+    names = {n for code in all_codes(function.__code__) for n in code.co_names}
     for name in names:
         held = function.__globals__.get(name)
         yield held
@@ -469,11 +470,12 @@ def referred(function: FunctionType) -> Iterator[Any]:
     yield from (c.cell_contents for c in function.__closure__ or () if _full(c))
 
 
-def _all_codes(code: CodeType) -> Iterator[CodeType]:
+def all_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code, and those of the functions within it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
-            yield from _all_codes(each)
+            yield from all_codes(each)
 
 
 def _full(cell: Any) -> bool:
