@@ -1,6 +1,7 @@
 """The ledger is what its scripts say, and hunting sorts what it finds."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hunt import replaying, searching, wheels
+from tests.hunt.bare import absent, bare
 from tests.hunt.entry import LEDGER, PAGE, EntryError, entries, page, read
 
 SCRIPTS = sorted(LEDGER.glob("*.py"))
@@ -125,6 +127,25 @@ def test_bindings_are_read_without_their_package() -> None:
     assert "conch" not in sys.modules
     known = searching.bound()
     assert "conch_rms_norm" in known["conch-triton-kernels"].kernels
+
+
+def test_a_module_is_imported_without_what_stands_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "served" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner):
+        (folder / "__init__.py").write_text("raise RuntimeError\n")
+    text = "from served.platform import cores, is_here\nhere = bool(is_here())\n"
+    (inner / "kernel.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    bare("served")
+    absent("served.platform", cores=4)
+    kernel = importlib.import_module("served.inner.kernel")
+    assert (kernel.cores, kernel.here) == (4, False)
+    with pytest.raises(ModuleNotFoundError, match="unserved is not on the path"):
+        bare("unserved")
 
 
 @pytest.mark.slow
