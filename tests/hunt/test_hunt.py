@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hunt import replaying, searching, wheels
+from tests.hunt.__main__ import main
 from tests.hunt.bare import absent, bare
 from tests.hunt.entry import LEDGER, PAGE, EntryError, entries, page, read
 
@@ -146,6 +147,19 @@ def test_a_module_is_imported_without_what_stands_around_it(
     assert (kernel.cores, kernel.here) == (4, False)
     with pytest.raises(ModuleNotFoundError, match="unserved is not on the path"):
         bare("unserved")
+
+
+@pytest.mark.parametrize(("cases", "code"), [(0, 1), (5, 0)])
+def test_a_search_that_compared_nothing_fails(
+    cases: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "install", lambda *_: tmp_path)
+    monkeypatch.setattr(
+        searching, "search", lambda *words: searching.Searched(words[-1], cases)
+    )
+    words = ["", "--package", "torchnorm==1.0", "--keep", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main() == code
 
 
 @pytest.mark.slow
