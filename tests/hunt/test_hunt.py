@@ -62,8 +62,8 @@ def test_no_file_of_bindings_hides_a_package() -> None:
 
 def test_every_judged_kernel_is_bound() -> None:
     known = searching.bound()
-    for package, kernel, _ in searching.judgements():
-        if package != "package" and not package.startswith("---"):
+    for package, kernel, contract in searching.judgements():
+        if package != "package" and not contract.startswith(("---", "–")):
             assert kernel in known[package].kernels, f"{package}: {kernel}"
 
 

@@ -3,7 +3,8 @@
 package: liger-kernel
 operator: liger_kernel.ops.cross_entropy.LigerCrossEntropyFunction
 input: logits of one row, float32: 131,072 of -inf (4 blocks; older releases have longer
-  ones), then 2 zeros; target = [131072]
+  ones), then 2 zeros; target = [131072]; masked as by top-p
+  (Dao-AILab/flash-attention#1930, a user's report of the same in its loss)
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: liger_kernel/ops/cross_entropy.py:184: m - m_new is -inf - -inf while nothing but
