@@ -8,7 +8,8 @@ input: logits of one row, float32: 131,072 of -inf (4 blocks; older releases hav
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: liger_kernel/ops/cross_entropy.py:184: m - m_new is -inf - -inf while nothing but
-  masked logits was seen; grpo_loss.py:58 has the same from 2,048 on
+  masked logits was seen; any finite m_new there mends it; grpo_loss.py:58 has the same
+  from 2,048 on
 since: 0.5.5
 last: 0.8.5
 state: new
