@@ -90,7 +90,7 @@ def ledger(options: argparse.Namespace) -> int:
 
 
 def hunted(options: argparse.Namespace) -> int:
-    """Search packages; 1 if something was found that nobody has judged yet."""
+    """Search packages; 1 if a finding is to be judged, or nothing was compared."""
     known = bound()
     unjudged = 0
     for word in options.package:
@@ -129,23 +129,27 @@ def changed(options: argparse.Namespace) -> int:
 
 
 def _searched(one: Bound, version: str, options: argparse.Namespace) -> int:
-    """Print the table of one release; return how many findings are to be judged."""
+    """Print the table of one release; return how many findings are to be judged.
+
+    A search that compared nothing is one, too.
+    """
     wheels.install(options.keep, one.package, version)
     print(f"\n## {one.package} {version}\n")
     _head(HUNTED)
     search = partial(
         searching.search, one, version, options.device, options.seconds, options.keep
     )
-    unjudged = 0
+    unjudged = cases = 0
     names = searching.chosen(one, options.kernels)
     for found in _side_by_side(search, names, options.at_once):
         for row in searching.rows(found):
             _row(row)
+        cases += found.cases
         for finding in found.findings:
             unjudged += finding["judged"] == UNJUDGED
             print(f"{found.kernel} {finding['contract']}:", *finding["input"],
                   *finding["cause"], sep="\n  ", file=sys.stderr)  # fmt: skip
-    return unjudged
+    return unjudged + (not cases)
 
 
 def _matching(globs: list[str]) -> list[Entry]:

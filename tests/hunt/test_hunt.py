@@ -1,6 +1,7 @@
 """The ledger is what its scripts say, and hunting sorts what it finds."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.hunt import replaying, searching, wheels
+from tests.hunt.__main__ import main
+from tests.hunt.bare import absent, bare
 from tests.hunt.entry import LEDGER, PAGE, EntryError, entries, page, read
 
 SCRIPTS = sorted(LEDGER.glob("*.py"))
@@ -59,8 +62,8 @@ def test_no_file_of_bindings_hides_a_package() -> None:
 
 def test_every_judged_kernel_is_bound() -> None:
     known = searching.bound()
-    for package, kernel, _ in searching.judgements():
-        if package != "package" and not package.startswith("---"):
+    for package, kernel, contract in searching.judgements():
+        if package != "package" and not contract.startswith(("---", "–")):
             assert kernel in known[package].kernels, f"{package}: {kernel}"
 
 
@@ -125,6 +128,38 @@ def test_bindings_are_read_without_their_package() -> None:
     assert "conch" not in sys.modules
     known = searching.bound()
     assert "conch_rms_norm" in known["conch-triton-kernels"].kernels
+
+
+def test_a_module_is_imported_without_what_stands_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "served" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner):
+        (folder / "__init__.py").write_text("raise RuntimeError\n")
+    text = "from served.platform import cores, is_here\nhere = bool(is_here())\n"
+    (inner / "kernel.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    bare("served")
+    absent("served.platform", cores=4)
+    kernel = importlib.import_module("served.inner.kernel")
+    assert (kernel.cores, kernel.here) == (4, False)
+    with pytest.raises(ModuleNotFoundError, match="unserved is not on the path"):
+        bare("unserved")
+
+
+@pytest.mark.parametrize(("cases", "code"), [(0, 1), (5, 0)])
+def test_a_search_that_compared_nothing_fails(
+    cases: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "install", lambda *_: tmp_path)
+    monkeypatch.setattr(
+        searching, "search", lambda *words: searching.Searched(words[-1], cases)
+    )
+    words = ["", "--package", "torchnorm==1.0", "--keep", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main() == code
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 package: conch-triton-kernels
 operator: conch.ops.vllm.reshape_and_cache.reshape_and_cache
-input: one token of 2 heads of 2; a cache whose heads lie before its slots in memory
+input: one token of 2 heads of 2, into slot 0; caches of 1 block, 4 slots, 2 heads of 2,
+  whose heads lie before their slots in memory (a transpose)
 expected: the heads 1, 2 and 3, 4 in slot 0 of the cache
 actual: the second head lands in slot 1 of the first
 line: conch/kernels/vllm/reshape_and_cache.py:102: the store adds head_offset, of the
-  key; kv_cache_head_stride, which 1.2.1 multiplied by, is never read
+  key; kv_head_index * kv_cache_head_stride mends it, as 1.2.1 had it, and is never read
+  now
 since: 1.3
 last: 1.3
 state: new

@@ -6,7 +6,7 @@ input: x = [1, 1], residual = [1, 1], weight 0, float32
 expected: the sum as the new residual: 2, 2
 actual: 1, 1: the norm is taken in place of the tensor that is returned as residual
 line: conch/ops/normalization/gemma_rms_norm.py:20: residual = x, and the launcher then
-  works in place; its reference, which does not, returns 2, 2
+  works in place; x.clone() mends it; its reference, which is not in place, returns 2, 2
 since: 0.0.1
 last: 1.3
 state: new

@@ -6,7 +6,7 @@ input: two points of x, y, z, intensity, the first 4 of 5 columns
 expected: voxels (0, 0, 0) and (1, 1, 1)
 actual: the second point is read from (9, 1, 1): one voxel
 line: conch/kernels/vision/voxelization.py:51: tl.load(points_ptr + 4 * point_idx + 0);
-  neither a stride nor contiguity is asked for
+  neither a stride nor contiguity is asked for; points.contiguous() mends it
 since: 1.3
 last: 1.3
 state: new

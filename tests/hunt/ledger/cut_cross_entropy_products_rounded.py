@@ -7,7 +7,8 @@ input: an embedding of 4,096 times 1 + 2^-10, a word of 4,096 times 1.5, float16
 expected: their product 6150; with one word the loss is then 0
 actual: 6152, a loss of -2: each product is rounded up by 2^-11, half a spacing
 line: cut_cross_entropy/indexed_dot.py:64: (e * c).to(tl.float32) multiplies in float16;
-  the log-sum-exp is of a tl.dot, which does not round its products
+  e.to(tl.float32) * c mends it; the log-sum-exp is of a tl.dot, which does not round
+  its products
 since: 24.11.3
 last: 25.1.1
 state: new

@@ -3,11 +3,14 @@
 package: fla-core
 needs: einops==0.8.2
 operator: fla.modules.fused_cross_entropy.cross_entropy_loss
-input: logits of one row, float32: 65,536 of -inf, then 2 zeros; target = [65536]
+input: logits of one row, float32: 65,536 of -inf, then 2 zeros; target = [65536];
+  masked as by top-p (Dao-AILab/flash-attention#1930, a user's report of the same in its
+  loss)
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: fla/modules/fused_cross_entropy/ops.py:62: b_logits - b_max is -inf - -inf, so
-  that the block's part is nan and not -inf, and so is what the blocks are reduced to
+  that the block's part is nan and not -inf, and so is what the blocks are reduced to;
+  to take 0 for a maximum of -inf mends it
 since: 0.3.2
 last: 0.6.0
 state: new

@@ -5,10 +5,11 @@ needs: einops==0.8.2
 operator: fla.modules.fused_linear_cross_entropy.fused_linear_cross_entropy_loss
 input: x = ones of 2 x 4, weight = zeros of 3 x 4, float32; target = [0, 1]; the
   gradient of 3 * loss by weight, twice through a kept graph
-expected: the same gradient the second time
+expected: the same gradient the second time, as of any loss whose graph is kept
 actual: 3 times the first
 line: fla/modules/fused_linear_cross_entropy/ops.py:239: elementwise_mul_kernel scales
-  the saved tensors in place; its comment expects repeated backward passes
+  the saved tensors in place, and its comment expects repeated backward passes; scaling
+  a copy of them is right
 since: 0.3.2
 last: 0.6.0
 state: new

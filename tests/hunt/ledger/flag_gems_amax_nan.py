@@ -3,10 +3,13 @@
 package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.amax
-input: a row of 2 zeros with a NaN at 1, float32
-expected: nan, as torch.amax, whose overload it replaces
+input: a row of 2 zeros with a NaN at 1, float32, as where a maximum is taken to look
+  for one
+expected: nan, as torch.amax, whose overload it replaces; its authors are mending
+  torch.max (flagos-ai/FlagGems#6082)
 actual: 0.0
-line: flag_gems/ops/amax.py:80: tl.maximum(_all, a) drops NaN, and tl.max after it
+line: flag_gems/ops/amax.py:80: tl.maximum(_all, a) drops NaN, and tl.max after it;
+  propagate_nan=tl.PropagateNan.ALL is what tl.maximum has for it
 since: 4.2.0
 last: 5.0.2
 state: new

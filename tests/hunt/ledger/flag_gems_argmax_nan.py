@@ -3,8 +3,9 @@
 package: flag-gems
 needs: sqlalchemy==2.0.44 pyyaml==6.0.4
 operator: flag_gems.argmax
-input: a row of 256 zeros with a NaN at 1, float32
-expected: 1, as torch.argmax, whose overload it replaces
+input: a row of 256 zeros with a NaN at 1, float32, as logits of a model that overflowed
+expected: 1, as torch.argmax, whose overload it replaces; its authors are mending the
+  index of torch.max (flagos-ai/FlagGems#6082)
 actual: another index, of a zero: which one follows from the order of the reduction
 line: flag_gems/ops/argmax.py:137: tl.max(..., return_indices=True) compares with >,
   which is false for NaN

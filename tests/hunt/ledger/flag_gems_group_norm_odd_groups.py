@@ -7,7 +7,8 @@ input: 10 channels in 2 groups of 5, one value a channel: zeros but x[7] = 1, fl
 expected: zeros in the first group, whose channels are all zero, as
   torch.native_group_norm
 actual: -0.375 in the first group: channels 5 to 7 of the next one count, too
-line: flag_gems/ops/groupnorm.py:42: the mask ends at the last channel, not the group
+line: flag_gems/ops/groupnorm.py:42: the mask ends at the last channel; it must end at
+  the group's last one, too
 since: 4.2.0
 last: 5.0.2
 state: known upstream, flagos-ai/FlagGems#4984

@@ -6,7 +6,8 @@ operator: flash_attn.ops.triton.cross_entropy.cross_entropy_loss
 input: 2 rows of 4 logits, 0 1 2 3; labels 3 and 3, a column of [[3, 0], [3, 0]]
 expected: losses 0.44 and 0.44
 actual: 0.44 and 3.44: the second label is read as 0
-line: flash_attn/ops/triton/cross_entropy.py:66: labels_ptr + row_idx
+line: flash_attn/ops/triton/cross_entropy.py:66: labels_ptr + row_idx, at unit stride;
+  the launcher has to pass labels.contiguous()
 since: 2.2.3.post2
 last: 2.8.3.post2
 state: new

@@ -3,10 +3,12 @@
 package: flash-attn
 needs: einops==0.8.1
 operator: flash_attn.ops.triton.rotary.apply_rotary
-input: 33 x 16384 x 64 x 64, bfloat16 (4.4 GB), all ones; cos 1, sin 0
+input: 33 x 16384 x 64 x 64, bfloat16 (4.4 GB), all ones; cos 1, sin 0: 33 sequences of
+  16,384 tokens, of 64 heads of 64
 expected: ones, everywhere
 actual: an illegal access, or a last batch that is not written
-line: flash_attn/ops/triton/rotary.py:51: X + pid_batch * stride_x_batch, in 32 bits
+line: flash_attn/ops/triton/rotary.py:51: X + pid_batch * stride_x_batch, in 32 bits;
+  cross_entropy.py:46 of the same folder makes its stride 64 bits wide
 since: 2.2.0
 last: 2.8.3.post2
 state: new

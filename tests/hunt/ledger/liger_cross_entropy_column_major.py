@@ -6,7 +6,8 @@ input: x = [[0, 1], [2, 3]].T as logits, float32, strides (1, 2); target = [0, 1
 expected: the gradient of torch.nn.functional.cross_entropy
 actual: the logits themselves
 line: liger_kernel/ops/cross_entropy.py:459: HAS_GRADIENTS asks the copy made by
-  contiguous(), which inside a forward of autograd requires no gradient
+  contiguous(), which inside a forward of autograd requires no gradient; the tensor
+  before it has to be asked
 since: 0.6.3
 last: 0.8.5
 state: new

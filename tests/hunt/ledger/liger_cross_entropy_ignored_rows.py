@@ -2,7 +2,8 @@
 
 package: liger-kernel
 operator: liger_kernel.ops.cross_entropy.LigerCrossEntropyFunction
-input: logits = [[1, 2], [3, 4]], float32, without gradient; target = [0, -100]
+input: logits = [[1, 2], [3, 4]], float32, under torch.no_grad(); target = [0, -100],
+  the default ignore_index, as of a prompt's or a padding's token
 expected: the logits are as before, as no gradient is asked for
 actual: the row of -100 is [0, 0]
 line: liger_kernel/ops/cross_entropy.py:108: gradients are stored over the logits; the 0

@@ -3,11 +3,13 @@
 package: liger-kernel
 operator: liger_kernel.ops.cross_entropy.LigerCrossEntropyFunction
 input: logits of one row, float32: 131,072 of -inf (4 blocks; older releases have longer
-  ones), then 2 zeros; target = [131072]
+  ones), then 2 zeros; target = [131072]; masked as by top-p
+  (Dao-AILab/flash-attention#1930, a user's report of the same in its loss)
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
 line: liger_kernel/ops/cross_entropy.py:184: m - m_new is -inf - -inf while nothing but
-  masked logits was seen; grpo_loss.py:58 has the same from 2,048 on
+  masked logits was seen; any finite m_new there mends it; grpo_loss.py:58 has the same
+  from 2,048 on
 since: 0.5.5
 last: 0.8.5
 state: new

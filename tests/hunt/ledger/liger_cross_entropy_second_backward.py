@@ -6,7 +6,8 @@ input: logits = [[0, 1], [2, 3]], float32; target = [0, 1]; grad of 3 * loss, tw
 expected: the same gradient from a second backward pass through a kept graph
 actual: 3 times the first
 line: liger_kernel/ops/cross_entropy.py:493: element_mul_kernel scales the saved tensor
-  in place; its comment expects several backward passes
+  in place, and its comment expects several backward passes; scaling a copy of it is
+  right
 since: 0.5.5
 last: 0.8.5
 state: new

@@ -6,7 +6,8 @@ input: weight = zeros of 2 x 4, float16; indices = 8,192 zeros; gradient of ones
 expected: 8,192 for row 0, as torch.nn.functional.embedding on a GPU
 actual: 2,048, where adding 1 changes nothing; 256 in bfloat16
 line: liger_kernel/ops/experimental/embedding.py:69: tl.atomic_add to
-  zeros_like(embedding_table), of the weight's format
+  zeros_like(embedding_table), of the weight's format; zeros of float32, cast after,
+  mend it
 since: 0.3.0
 last: 0.8.5
 state: new

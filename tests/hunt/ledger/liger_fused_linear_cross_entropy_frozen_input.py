@@ -6,8 +6,9 @@ operator: liger_kernel.ops.fused_linear_cross_entropy.
 input: x = ones of 2 x 4 without gradient, weight = zeros of 3 x 4 with; target = [0, 1]
 expected: the gradient of torch.nn.functional.cross_entropy(x @ weight.T, target)
 actual: None, silently: a head on frozen features does not learn
-line: liger_kernel/ops/fused_linear_cross_entropy.py:89: input_requires_grad decides on
-  all gradients; with reduction="none" the weight's is asked for too
+line: liger_kernel/ops/fused_linear_cross_entropy.py:114: input_requires_grad decides on
+  all gradients, though weight_needs_grad is at hand; with reduction="none" the weight's
+  is asked for, too
 since: 0.6.4
 last: 0.8.5
 state: new

@@ -6,7 +6,8 @@ input: q = k = ones of 2 x 1 x 1 x 4, float32; angles of 0 for the first item, 1
   second, as freqs_cis of 2 x 1 x 2, which transformers makes of position_ids
 expected: each item turned by its own angles, as apply_rotary_emb of transformers
 actual: the second item is not turned
-line: liger_kernel/ops/llama4_rope.py:119: freqs_cis[:seq_len] drops all items but one
+line: liger_kernel/ops/llama4_rope.py:119: freqs_cis[:seq_len] drops all items but one,
+  and the kernel takes its row of angles by the place in the sequence alone
 since: 0.6.2
 last: 0.8.5
 state: new

@@ -2,10 +2,12 @@
 
 package: liger-kernel
 operator: liger_kernel.ops.relu_squared.LigerReLUSquaredFunction
-input: x = [nan], float32, one element
-expected: nan, as torch.relu(x) ** 2
+input: x = [nan], float32, one element: an activation that overflowed before
+expected: nan, as torch.relu(x) ** 2, which apply_liger_kernel_to_nemotron replaces by
+  it; a check of the loss for NaN then misses it
 actual: 0.0
-line: liger_kernel/ops/relu_squared.py:27: tl.maximum(x, 0) returns the other operand
+line: liger_kernel/ops/relu_squared.py:27: tl.maximum(x, 0) returns the other operand;
+  propagate_nan=tl.PropagateNan.ALL mends it
 since: 0.8.0
 last: 0.8.5
 state: new

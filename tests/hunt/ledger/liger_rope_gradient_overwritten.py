@@ -2,11 +2,13 @@
 
 package: liger-kernel
 operator: liger_kernel.ops.rope.LigerRopeFunction
-input: y = rope(q) + r, of 1 x 1 x 2 x 4, float32, r = 1 * leaf; a quarter turn
-expected: the gradient of the leaf is the gradient of y
+input: y = rope(q) + r, of 1 x 1 x 2 x 4 (batch, head, tokens, size), float32, r = 1 *
+  leaf; a quarter turn (cos 0, sin 1); autograd hands one gradient to both summands
+expected: the gradient of the leaf is the gradient of y, as d(y)/d(r) is 1
 actual: the gradient of y, turned
 line: liger_kernel/ops/rope.py:233: dq.contiguous(), of the transposed gradient, copies
-  nothing where the gradient lies as B S H D, and the kernel stores over it
+  nothing where the gradient lies as B S H D, and the kernel stores over it; a copy
+  mends it
 since: 0.0.0
 last: 0.8.5
 state: new

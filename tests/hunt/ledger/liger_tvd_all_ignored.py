@@ -2,8 +2,10 @@
 
 package: liger-kernel
 operator: liger_kernel.ops.tvd.LigerTVDLossFunction
-input: p = q = [[0.5, 0.5]], float32; shift_labels = [-100]
-expected: a loss, 0 as LigerJSD gives for such a batch
+input: p = q = [[0.5, 0.5]], float32; shift_labels = [-100]: a small batch whose answers
+  were all cut off
+expected: a loss, 0 as LigerJSD gives for such a batch; the same crash of the fused
+  cross-entropy was mended (linkedin/Liger-Kernel#177)
 actual: ZeroDivisionError: float division by zero
 line: liger_kernel/ops/tvd.py:130: 1.0 / n_non_ignore, on the host
 since: 0.8.0

@@ -5,8 +5,8 @@ operator: lmdeploy.pytorch.kernels.cuda.bitonic_topk.bitonic_topk
 input: scores = [0, 1, 2, 3] expanded to 2 rows, float32; k = 4
 expected: the indices [3, 2, 1, 0] for both rows
 actual: the second row is what fresh memory held
-line: lmdeploy/pytorch/kernels/cuda/bitonic_topk.py:172: stores to out_ptr + batch_id *
-  stride_m, the scores' stride, 0 here; out is a tensor of empty_like, of stride 4
+line: lmdeploy/pytorch/kernels/cuda/bitonic_topk.py:172: stores into empty_like(scores)
+  by stride_m, the scores' stride, 0 here; scores.contiguous() mends it
 since: 0.14.0
 last: 0.18.0
 state: new

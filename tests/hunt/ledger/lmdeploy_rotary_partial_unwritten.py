@@ -6,7 +6,8 @@ input: q = k = ones of 64 x 1 x 64, float32; cos = 1, sin = 0 of 64 x 32: half a
 expected: q, whose second half passes through
 actual: whatever torch.empty_like(q) held in the second half
 line: lmdeploy/pytorch/kernels/cuda/apply_rotary_pos_emb.py:160: q_embed is empty, and
-  only half_size * 2 features of it are stored; in place they pass through
+  only half_size * 2 features of it are stored; q.clone() mends it; in place they pass
+  through
 since: 0.10.2
 last: 0.18.0
 state: new

@@ -3,13 +3,14 @@
 package: mamba-ssm
 needs: einops==0.8.1
 operator: mamba_ssm.ops.triton.layer_norm.rms_norm_fn
-input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), all ones
+input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), all ones: tokens of a long context
 expected: ones in every row
 actual: an illegal access, or a last row that is not written
-line: mamba_ssm/ops/triton/layer_norm.py:221: X += row * stride_x_row, in 32 bits
+line: mamba_ssm/ops/triton/layer_norm.py:221: X += row * stride_x_row, in 32 bits; row
+  in 64 bits mends it
 since: 2.0.0
 last: 2.3.2.post1
-state: new
+state: known upstream, state-spaces/mamba#1015
 finite: yes
 device: cuda
 """

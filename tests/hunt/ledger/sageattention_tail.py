@@ -6,7 +6,7 @@ input: one head of 64, all queries and keys 0, 65 values of 1, float16
 expected: 1, the mean of the values
 actual: about 0.51: the mean of 65 ones and 63 zeros
 line: sageattention/attn_qk_int8_per_block.py:18: qk is never masked by k_mask, so that
-  padded keys have a score of 0 and not -inf
+  padded keys have a score of 0; they want -inf
 since: 1.0.0
 last: 1.0.6
 state: new

@@ -6,7 +6,8 @@ input: logits = zeros of 2 x 64, of which the first 32 columns; a bitmask that a
   all tokens in row 0 and none in row 1
 expected: row 1 is -inf
 actual: row 1 is 0, and the padding of row 0 is -inf
-line: sglang/kernels/ops/grammar/bitmask_ops.py:135: logits_strides is logits_shape[1]
+line: sglang/kernels/ops/grammar/bitmask_ops.py:135: logits_strides is logits_shape[1];
+  logits.stride(0) mends it
 since: 0.5.16
 last: 0.5.23
 state: known upstream, mlc-ai/xgrammar#359 (mended there, from where it was copied)

@@ -5,8 +5,8 @@ operator: sglang.srt.batch_invariant_ops.batch_invariant_ops.mean_kernel, of mea
 input: x of 1 x 1024 x 1, float16, of 100; the mean over the 1024
 expected: 100, as torch.mean, which adds in float32
 actual: inf, as the sum is 102,400
-line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:500: tl.sum(vals) adds up
-  to 1,024 values in the format of x
+line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:500: tl.sum(vals) adds up to
+  1,024 values in the format of x; vals.to(tl.float32) mends it
 since: 0.5.3
 last: 0.5.23
 state: new

@@ -6,7 +6,8 @@ input: x = [1, 2, 3], float32, dim = [], as torch.mean(x) calls aten::mean.dim
 expected: 2, the mean of every dimension
 actual: 6
 line: sglang/srt/batch_invariant_ops/batch_invariant_ops.py:632: n_elems multiplies the
-  sizes of no dimension; with several it is float32 whatever the dtype
+  sizes of no dimension; all of them where dim is empty mends it; with several it is
+  float32 whatever the dtype
 since: 0.5.3
 last: 0.5.23
 state: known upstream, thinking-machines-lab/batch_invariant_ops#7 (its source, mended)

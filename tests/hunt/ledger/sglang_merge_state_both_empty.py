@@ -2,10 +2,13 @@
 
 package: sglang
 operator: sglang.kernels.ops.attention.merge_state.merge_state_triton
-input: two outputs of zeros, 1 x 1 x 4, float32, whose log-sum-exps are -inf
+input: two outputs of zeros, 1 x 1 x 4, float32, whose log-sum-exps are -inf: a query
+  that sees no key of either chunk of a prefill (vllm-project/vllm#27491, a user's
+  report)
 expected: zeros, with a log-sum-exp of -inf
 actual: nan for both
-line: sglang/kernels/ops/attention/merge_state.py:31: p_lse - max_lse is -inf - -inf
+line: sglang/kernels/ops/attention/merge_state.py:31: p_lse - max_lse is -inf - -inf;
+  with 0 for a maximum of -inf p_scale is 0 / 0 and wants 0, too
 since: 0.5.16
 last: 0.5.23
 state: known upstream, vllm-project/vllm#39148 (of the same kernel there)

@@ -2,10 +2,13 @@
 
 package: sglang
 operator: sglang.kernels.ops.activation.minimax_m3_swiglu.swiglu_oai_split
-input: gate_up = [[nan, 0]], float32, alpha = 1.702, beta = 1, limit = 7
-expected: nan, as torch.clamp keeps it
+input: gate_up = [[nan, 0]], float32, alpha = 1.702, beta = 1, limit = 7: a product that
+  overflowed before, which sglang's SGLANG_ENABLE_NAN_LOGITS_CHECK is for
+expected: nan, as torch.clamp keeps it, by which its caller fused_marlin_moe limits
+  others
 actual: 6.99995
-line: sglang/kernels/ops/activation/minimax_m3_swiglu.py:45: tl.minimum(gate, limit)
+line: sglang/kernels/ops/activation/minimax_m3_swiglu.py:45: tl.minimum(gate, limit);
+  propagate_nan=tl.PropagateNan.ALL mends it
 since: 0.5.23
 last: 0.5.23
 state: new

@@ -7,7 +7,8 @@ input: 2 * ones of 512 x 32, float32; groups of 384 and 128 rows
 expected: 448 everywhere, as each column is scaled to the largest float8
 actual: rows 256 to 383 are whatever the memory held
 line: torchao/prototype/moe_training/kernels/jagged_float8_scales.py:315: max_group_size
-  is the mean size of a group, rounded up; its own comment asks for the largest
+  is the mean size of a group, rounded up, though its own comment asks for the largest;
+  the kernel takes no more rows of a group than that
 since: 0.18.0
 last: 0.18.0
 state: new

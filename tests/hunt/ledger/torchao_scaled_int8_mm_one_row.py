@@ -6,7 +6,7 @@ input: A = ones of 1 x 32, B = ones of 32 x 16, int8; row_scale of 1, col_scale 
 expected: 32 everywhere, as (A @ B) * row_scale * col_scale
 actual: AssertionError: row_scale.squeeze() has no dimension left
 line: torchao/prototype/quantized_training/int8_mm.py:152: row_scale.squeeze().shape ==
-  (A.shape[0],) is () == (1,) for one row
+  (A.shape[0],) is () == (1,) for one row; reshape(-1) mends it
 since: 0.6.1
 last: 0.18.0
 state: new

@@ -6,7 +6,7 @@ input: x = [1, 1], residual = [0.001, 0.001], float32
 expected: x + residual = 1.001
 actual: 1.0
 line: torchnorm/_triton.py:122: tl.store(R_OUT ..., h.to(tl.bfloat16)), whatever the
-  format
+  format; h alone mends it
 since: 0.1.2
 last: 0.1.2
 state: new

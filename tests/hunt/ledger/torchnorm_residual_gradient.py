@@ -5,7 +5,8 @@ operator: torchnorm._triton.fused_add_rms_norm, of torchnorm.FusedAddRMSNorm
 input: x = [1, 2], residual = [0, 0]; the sum of the updated residual is differentiated
 expected: a gradient of 1 for each element of x
 actual: 0
-line: torchnorm/_triton.py: backward(ctx, dy, dr_pass) never reads dr_pass
+line: torchnorm/_triton.py:177: backward(ctx, dy, dr_pass) never reads dr_pass; adding
+  it to both gradients mends it
 since: 0.1.0
 last: 0.1.2
 state: new

@@ -5,7 +5,8 @@ operator: xformers.ops.indexing.index_select_cat
 input: a matrix of 2 rows; rows 1 and 0
 expected: the rows in the other order
 actual: ValueError: The number of indices cannot exceed the number of rows
-line: xformers/ops/_triton/k_index_select_cat.py:54: num_indices < num_rows
+line: xformers/ops/_triton/k_index_select_cat.py:54: num_indices < num_rows, for <=, as
+  its own message has it
 since: 0.0.23
 last: 0.0.35
 state: new

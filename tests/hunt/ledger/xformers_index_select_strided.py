@@ -6,7 +6,7 @@ input: the first 2 of 4 columns of a matrix of 4 rows; rows 0 and 1
 expected: 0, 1, 4, 5
 actual: 0, 1, then what was in memory; 4 and 5 are written behind the output
 line: xformers/ops/_triton/k_index_select_cat.py:34: output_ptr + indices * stride0, of
-  the source
+  the source; the output's own stride is to be passed
 since: 0.0.23
 last: 0.0.35
 state: new

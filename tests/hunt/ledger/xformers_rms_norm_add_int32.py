@@ -2,7 +2,8 @@
 
 package: xformers
 operator: xformers.ops.rmsnorm.rms_norm_add
-input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), ones added to zeros
+input: 2^19 + 1 rows of 4,096, bfloat16 (4.3 GB), ones added to zeros: 32 sequences of
+  16,384 tokens and one more token
 expected: ones in every row, as of rms_norm
 actual: an illegal access, or a last row that is not written
 line: xformers/ops/_triton/rmsnorm_kernels.py:62: row is not made 64 bits wide, as line

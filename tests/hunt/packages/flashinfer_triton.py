@@ -7,9 +7,6 @@ logarithms are to base 2 and above the -5e4 that stands for no key.
 """
 
 import importlib
-import importlib.machinery
-import sys
-import types
 from typing import Any
 
 import torch
@@ -18,27 +15,22 @@ import torch.nn.functional as F
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import absent, bare
 
 PACKAGE = "flashinfer-python"
 VERSION = "0.7.4"
 NEEDS: tuple[str, ...] = ()
 
 
+bare("flashinfer")
+absent(
+    "flashinfer.utils",
+    get_compute_capability=lambda device: (9, 0),
+    GPUArchitectureError=RuntimeError,
+)
+
+
 def _module(name: str) -> Any:
-    found = importlib.machinery.PathFinder.find_spec("flashinfer")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("flashinfer is not on the path")
-    base = found.submodule_search_locations[0]
-    for package in ("flashinfer", "flashinfer.triton"):
-        if package not in sys.modules:
-            sys.modules[package] = types.ModuleType(package)
-            below = package.split(".")[1:]
-            sys.modules[package].__path__ = ["/".join((base, *below))]
-    if "flashinfer.utils" not in sys.modules:
-        utils = types.ModuleType("flashinfer.utils")
-        utils.get_compute_capability = lambda device: (9, 0)  # type: ignore[attr-defined]
-        utils.GPUArchitectureError = RuntimeError  # type: ignore[attr-defined]
-        sys.modules["flashinfer.utils"] = utils
     return importlib.import_module(f"flashinfer.triton.{name}")
 
 

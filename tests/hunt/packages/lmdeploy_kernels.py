@@ -6,8 +6,7 @@ contiguous, as the callers' are; the other tensors may have any strides that the
 launches pass on.
 """
 
-import importlib.util
-import sys
+import importlib
 from types import ModuleType
 
 import torch
@@ -16,25 +15,17 @@ import torch.nn.functional as F
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
-from tests.hunt.bare import bare
+from tests.hunt.bare import absent, bare
 
 PACKAGE = "lmdeploy"
 VERSION = "0.18.0"
 NEEDS = ()
 
 _KERNELS = "lmdeploy.pytorch.kernels"
-bare(
-    "lmdeploy", "lmdeploy.pytorch", _KERNELS, f"{_KERNELS}.cuda",
-    f"{_KERNELS}.default", f"{_KERNELS}.cuda.moe", "lmdeploy.pytorch.backends",
-)  # fmt: skip
-_config = sys.modules["lmdeploy.pytorch.config"] = ModuleType("config")
-_config.BackendConfig = _config.CacheConfig = _config.ModelConfig = object
-_utils = sys.modules[f"{_KERNELS}.cuda.utils"] = ModuleType("utils")
-_utils.get_device_props = lambda _: {
-    "multi_processor_count": 4,
-    "warps_per_sm": 16,
-    "blocks_per_sm": 4,
-}
+bare("lmdeploy")
+absent("lmdeploy.pytorch.config")
+_device = {"multi_processor_count": 4, "warps_per_sm": 16, "blocks_per_sm": 4}
+absent(f"{_KERNELS}.cuda.utils", get_device_props=lambda _: _device)
 
 
 def _module(name: str) -> ModuleType:

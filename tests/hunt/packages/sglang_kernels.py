@@ -7,7 +7,6 @@ rows lie one after the other, a row is one block, no more experts than a power o
 """
 
 import importlib
-import os
 import sys
 from types import ModuleType
 
@@ -16,51 +15,32 @@ import torch
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import absent, bare
 
 PACKAGE = "sglang"
 VERSION = "0.5.23"
-NEEDS = ("einops==0.8.2", "msgspec==0.23.0")
-
-
-def _placeholder(name: str, **members: object) -> None:
-    module = sys.modules[name] = ModuleType(name)
-    module.__path__ = [os.path.join(_FOLDER, *name.split("."))]
-    module.__dict__.update(members)
+NEEDS = ()
 
 
 def _no(*_: object) -> bool:
     return False
 
 
-_FOLDER = next(f for f in sys.path if os.path.isdir(os.path.join(f, "sglang", "srt")))
-for _name in (
-    "sglang", "sglang.srt", "sglang.srt.layers", "sglang.srt.batch_invariant_ops",
-    "sglang.srt.layers.deep_gemm_wrapper", "sglang.srt.model_executor",
-):  # fmt: skip
-    _placeholder(_name)
-_PLATFORMS = ("cuda", "hip", "npu", "cpu", "xpu", "musa")
-_placeholder(
-    "sglang.srt.utils",
-    **{f"is_{platform}": _no for platform in _PLATFORMS},
-    cpu_has_amx_support=_no,
+bare("sglang")
+absent(
+    "sglang.srt.utils", "sglang.srt.utils.common",
     get_device_core_count=lambda *_: 4,
     get_device_capability=lambda *_: (9, 0),
     cdiv=lambda a, b: -(-a // b),
     next_power_of_2=lambda n: 1 << (n - 1).bit_length(),
     device_context=torch.device,
-)
-_placeholder(
-    "sglang.srt.utils.common",
-    is_cuda=_no,
-    calc_diff=None,
     get_bool_env_var=_no,
-    get_device_core_count=lambda *_: 4,
-    get_dispatch_device_backend=None,
     torch_release=(2, 13),
+)  # fmt: skip
+absent(
+    "sglang.kernels.jit.utils", cache_once=lambda made: made, is_arch_support_pdl=_no
 )
-_placeholder(
-    "sglang.srt.layers.deep_gemm_wrapper.configurer", ENABLE_JIT_DEEPGEMM=False
-)
+absent("sglang.srt.layers.deep_gemm_wrapper.configurer", ENABLE_JIT_DEEPGEMM=False)
 
 
 def _module(name: str) -> ModuleType:
@@ -232,19 +212,7 @@ kfuzz.kernel(
     ),
     layouts="contiguous",
     name="sglang_gate_sigmoid_mul",
-)(
-    lambda h, weight, shared: _with_plain_launch(
-        elementwise.fused_gate_sigmoid_mul, h, weight, shared
-    )
-)
-
-
-def _with_plain_launch(function, *arguments):
-    """Call it as on a GPU without programmatic dependent launches."""
-    elementwise.is_arch_support_pdl = _no
-    return function(*arguments)
-
-
+)(lambda h, weight, shared: elementwise.fused_gate_sigmoid_mul(h, weight, shared))
 kfuzz.kernel(
     kfuzz.Operator(
         "row_scale",
@@ -252,7 +220,7 @@ kfuzz.kernel(
         oracle=lambda x, tau: x * tau[:, None],
     ),
     name="sglang_row_scale",
-)(lambda x, tau: rowwise.apply_log_scaling_tau(x, tau.reshape(-1, 1)))
+)(lambda x, tau: rowwise.apply_log_scaling_tau(x, tau.reshape(-1, 1).contiguous()))
 kfuzz.kernel(
     kfuzz.Operator(
         "merge_state",

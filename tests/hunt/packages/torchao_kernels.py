@@ -8,8 +8,6 @@ largest magnitude of a block, at least 1e-12, to the largest float8.
 """
 
 import importlib
-import importlib.util
-import os
 from types import ModuleType
 
 import torch
@@ -17,30 +15,25 @@ import torch.utils._triton
 
 import kfuzz
 from kfuzz import strategies as ks
+from tests.hunt.bare import bare
 
 PACKAGE = "torchao"
 VERSION = "0.18.0"
 NEEDS = ()
 
 torch.utils._triton.has_triton = lambda: True
-_FOLDER = importlib.util.find_spec("torchao").submodule_search_locations[0]
+bare("torchao")
 
 
-def _loaded(path: str) -> ModuleType:
-    name = "torchao_" + os.path.basename(path)[:-3]
-    spec = importlib.util.spec_from_file_location(name, os.path.join(_FOLDER, path))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"torchao.{name}")
 
 
-blocks = _loaded("kernel/blockwise_quantization.py")
-jagged = _loaded("prototype/moe_training/kernels/jagged_float8_scales.py")
-permute = _loaded("prototype/moe_training/ep/kernels.py")
-int8 = importlib.import_module("torchao.prototype.quantized_training.int8_mm")
-nocompile = importlib.import_module(
-    "torchao.prototype.float8nocompile.kernels.fp8_dynamic_tensorwise"
-)
+blocks = _module("kernel.blockwise_quantization")
+jagged = _module("prototype.moe_training.kernels.jagged_float8_scales")
+permute = _module("prototype.moe_training.ep.kernels")
+int8 = _module("prototype.quantized_training.int8_mm")
+nocompile = _module("prototype.float8nocompile.kernels.fp8_dynamic_tensorwise")
 
 
 def _largest(x: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,6 @@ what is written is what was allocated for it.
 """
 
 import importlib
-import importlib.machinery
-import sys
-import types
 from typing import Any
 
 import torch
@@ -22,49 +19,25 @@ from packaging.version import Version
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from tests.hunt.bare import absent, bare
 
 PACKAGE = "unsloth"
 VERSION = "2026.10.9"
 NEEDS: tuple[str, ...] = ()
 
 
-class _Absent(types.ModuleType):
-    """A module that is imported, but not used here: every name is an empty class."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-def _stand_in(name: str, **members: Any) -> None:
-    if name not in sys.modules:
-        made = types.ModuleType(name) if "__path__" in members else _Absent(name)
-        made.__dict__.update(members)
-        sys.modules[name] = made
-
-
-def _prepare() -> None:
-    found = importlib.machinery.PathFinder.find_spec("unsloth")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("unsloth is not on the path")
-    base = found.submodule_search_locations[0]
-    _stand_in("unsloth", __path__=[base])
-    _stand_in("unsloth.kernels", __path__=[f"{base}/kernels"])
-    _stand_in(
-        "unsloth.device_type",
-        DEVICE_COUNT=0, DEVICE_TYPE="cuda",
-        DEVICE_TYPE_TORCH="cuda", is_hip=lambda: False,
-    )  # fmt: skip
-    _stand_in("unsloth_zoo.utils", Version=Version)
-    models = "transformers.models"
-    for name in (
-        "unsloth_zoo", "unsloth_zoo.loss_utils", "unsloth_zoo.patching_utils",
-        "unsloth.kernels.fp8", "unsloth.kernels.nvfp4", "transformers", models,
-        f"{models}.llama", f"{models}.llama.modeling_llama",
-        f"{models}.mllama", f"{models}.mllama.modeling_mllama",
-    ):  # fmt: skip
-        _stand_in(name)
+bare("unsloth")
+_MODELS = "transformers.models"
+absent(
+    "unsloth_zoo", "unsloth_zoo.loss_utils", "unsloth_zoo.patching_utils",
+    "unsloth.kernels.fp8", "unsloth.kernels.nvfp4", "transformers", _MODELS,
+    f"{_MODELS}.llama", f"{_MODELS}.llama.modeling_llama",
+    f"{_MODELS}.mllama", f"{_MODELS}.mllama.modeling_mllama",
+)  # fmt: skip
+absent("unsloth_zoo.utils", Version=Version)
+absent(
+    "unsloth.device_type", DEVICE_COUNT=0, DEVICE_TYPE="cuda", DEVICE_TYPE_TORCH="cuda"
+)
 
 
 def _module(name: str) -> Any:
@@ -77,7 +50,6 @@ def _cast(x, dtype):  # type: ignore[no-untyped-def]
     return tl.cast(x, dtype)
 
 
-_prepare()
 losses, norms, layer_norms = map(
     _module, ("cross_entropy_loss", "rms_layernorm", "layernorm")
 )
