@@ -4,7 +4,7 @@ package: conch-triton-kernels
 operator: conch.ops.vision.voxelization.generate_voxels
 input: two points of x, y, z, intensity, the first 4 of 5 columns
 expected: voxels (0, 0, 0) and (1, 1, 1)
-actual: the second point is read from (9, 1, 1): one voxel
+actual: the second point is read as (9, 1.5, 1.5), off the grid: one voxel
 line: conch/kernels/vision/voxelization.py:51: tl.load(points_ptr + 4 * point_idx + 0);
   neither a stride nor contiguity is asked for; points.contiguous() mends it
 since: 1.3

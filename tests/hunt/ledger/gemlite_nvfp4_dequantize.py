@@ -4,10 +4,10 @@ package: gemlite
 operator: gemlite.quant_utils.WeightQuantizerMXFP.dequantize
 input: a weight of 1 x 16 ones, through quantize_nvfp4 and back
 expected: about 1
-actual: about 7 million: the square of the scale too large
+actual: about 7 million: 2,688 squared, where meta_scales is 448 * 6 / max = 2,688
 line: gemlite/quant_utils.py:229: out = out * meta_scales, for out / meta_scales:
-  quantize_nvfp4 multiplies its scales by them, and helper.py:480 says that dequantizing
-  divides
+  quantize_nvfp4 multiplies its scales by 448 * 6 / max; a comment at
+  gemlite/helper.py:480 says that dequantizing divides
 since: 0.6.0
 last: 0.6.0.post2
 state: new

@@ -6,8 +6,9 @@ input: logits = [[1, 2], [3, 4]], float32, under torch.no_grad(); target = [0, -
   the default ignore_index, as of a prompt's or a padding's token
 expected: the logits are as before, as no gradient is asked for
 actual: the row of -100 is [0, 0]
-line: liger_kernel/ops/cross_entropy.py:108: gradients are stored over the logits; the 0
-  of an ignored row is stored outside `if HAS_GRADIENTS`, as no other one since 0.6.3
+line: liger_kernel/ops/cross_entropy.py:108: gradients are stored over the logits; that
+  of an ignored row, 0, is stored without asking HAS_GRADIENTS, which all others ask
+  since 0.6.3
 since: 0.5.5
 last: 0.8.5
 state: known upstream, linkedin/Liger-Kernel#343 (closed: 0.6.3 mended it for the other

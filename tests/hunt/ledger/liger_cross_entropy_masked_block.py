@@ -7,9 +7,9 @@ input: logits of one row, float32: 131,072 of -inf (4 blocks; older releases hav
   (Dao-AILab/flash-attention#1930, a user's report of the same in its loss)
 expected: log(2) = 0.693, as torch.nn.functional.cross_entropy
 actual: nan
-line: liger_kernel/ops/cross_entropy.py:184: m - m_new is -inf - -inf while nothing but
-  masked logits was seen; any finite m_new there mends it; grpo_loss.py:58 has the same
-  from 2,048 on
+line: liger_kernel/ops/cross_entropy.py:184: m, the running maximum, minus m_new is -inf
+  - -inf while all logits were masked; 0 for an m_new of -inf mends it;
+  liger_kernel/ops/grpo_loss.py:58 has the same, in blocks of 2,048
 since: 0.5.5
 last: 0.8.5
 state: new

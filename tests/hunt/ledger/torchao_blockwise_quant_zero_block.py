@@ -6,10 +6,10 @@ input: x = zeros of 1 x 128, float32: a token of padding, which BlockwiseQuantLi
   passes on
 expected: zeros
 actual: nan (fp8_blockwise_weight_quant likewise)
-line: torchao/kernel/blockwise_quantization.py:163: y = x / s, where s is 0; a scale of
-  at least 1e-12 mends it, as it did a copy of this kernel
-  (huggingface/kernels-community#680); _choose_scale_float8 has the same
-  (pytorch/ao#4713)
+line: torchao/kernel/blockwise_quantization.py:163: y = x / s, where s is
+  max / 448 = 0; a scale of at least 1e-12 mends it, as it did a copy of this kernel
+  (huggingface/kernels-community#680); _choose_scale_float8 has the same, which is
+  reported (pytorch/ao#4713)
 since: 0.15.0
 last: 0.18.0
 state: new

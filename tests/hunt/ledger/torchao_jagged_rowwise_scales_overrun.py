@@ -8,7 +8,9 @@ expected: a scale of 448 for each row of both groups
 actual: some of the second group are 4.48e14, of rows that the first does not have; the
   last group writes beyond the buffer
 line: torchao/prototype/moe_training/kernels/jagged_float8_scales.py:231: scales_mask
-  asks tl.arange(0, BLOCK_SIZE) < M, for block_row_offs < M; 470 and 572 for columns
+  asks tl.arange(0, BLOCK_SIZE) < M, for block_row_offs < M: the last block, of 32 to
+  128 rows, stores 448 / 1e-12 beyond row 200, over the next group's; 470 and 572, of
+  scales by column, likewise
 since: 0.13.0
 last: 0.18.0
 state: new
