@@ -531,6 +531,34 @@ geglu = pointwise(
 )
 
 
+def and_mul(name: str, *forms: Oracle) -> Operator:
+    """Return the operator of rows that hold a gate, then what it is applied to.
+
+    Args:
+        name: its name.
+        forms: the function of the gate, and other algorithms of it.
+    """
+
+    def packed(form: Oracle) -> Oracle:
+        def oracle(x: Any) -> Any:
+            gate, up = x.chunk(2, -1)
+            return form(gate) * up
+
+        oracle.__doc__ = f"{name.removesuffix('_and_mul')} of x[:, :D/2] by x[:, D/2:]."
+        return oracle
+
+    made = tuple(map(packed, forms))
+    return defined(
+        name, inputs={"x": ks.tensors("* D")}, oracle=made[0], forms={"": made},
+        shape_class="D % 2 == 0",
+    )  # fmt: skip
+
+
+silu_and_mul = and_mul("silu_and_mul", reference_silu)
+gelu_and_mul = and_mul("gelu_and_mul", reference_gelu, gelu_by_erf)
+gelu_tanh_and_mul = and_mul("gelu_tanh_and_mul", reference_gelu_tanh, gelu_by_tanh)
+
+
 def reference_rope(
     x: Any, cos: Any, sin: Any, *, interleaved: bool, repeats: int
 ) -> Any:
