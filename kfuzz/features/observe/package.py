@@ -104,7 +104,8 @@ def tried(package: str, folder: Path, device: str) -> tuple[Found, int, dict[str
         at = _begun(folder / _BEGUN)
     parts = [*left(folder, _KIND)]
     if not parts and at == _NONE:
-        raise UsageError(f"its import ends with exit code {code}", where=package)
+        what = f"its import ends with exit code {code}"
+        raise UsageError(what, where=package, fix="install what it needs, see above")
     _, kernels, failed, _ = parts[-1] if parts else ([], 0, {}, ())
     return [each for part, *_ in parts for each in part], kernels, failed
 
