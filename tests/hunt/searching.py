@@ -85,10 +85,9 @@ def _bound(path: Path) -> Bound | None:
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=own, decorator_list=calls):
-                kernels += [_named(call) or own for call in calls if _binds(call)]
+                kernels += [n for call in calls if _binds(call) for n in _of(call, own)]
             case ast.Call(func=call, args=[function, *_]) if _binds(call):
-                own = ast.unparse(function).rpartition(".")[2]
-                kernels.append(_named(call) or own)
+                kernels += _of(call, ast.unparse(function).rpartition(".")[2])
     if "PACKAGE" not in constants:
         return None
     needs = tuple(constants.get("NEEDS", ()))
@@ -100,11 +99,13 @@ def _binds(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "kfuzz.kernel"
 
 
-def _named(node: ast.expr) -> str | None:
-    for keyword in getattr(node, "keywords", ()):
-        if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value)
-    return None
+def _of(call: ast.expr, own: str) -> list[str]:
+    """The name of a function that is bound, and its gradient's."""
+    given = {word.arg: word.value for word in getattr(call, "keywords", ())}
+    match given.get("name"):
+        case ast.Constant(value=str(own)):
+            pass
+    return [own, f"{own}.backward"] if "gradients" in given else [own]
 
 
 def judgements() -> dict[tuple[str, str, str], tuple[str, str]]:
