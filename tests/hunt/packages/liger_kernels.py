@@ -168,9 +168,18 @@ llama4_rope = kfuzz.Operator(
     shape_class="D == 16 and P == 8",
 )
 
-kfuzz.kernel(ops.cross_entropy, intermediates="output", gradients=True)(
-    liger.liger_cross_entropy
-)
+kfuzz.kernel(ops.cross_entropy, intermediates="output")(liger.liger_cross_entropy)
+kfuzz.kernel(
+    ops.cross_entropy, intermediates="output", gradients=True,
+    name="liger_cross_entropy_of_copy",
+)(
+    lambda logits, target, ignore_index, label_smoothing, reduction: (
+        liger.liger_cross_entropy(  # whose gradient is stored over the logits
+            logits.clone(), target, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+    )
+)  # fmt: skip
 kfuzz.kernel(ops.rms_norm, intermediates="output", shape_class=ROWS)(
     liger.liger_rms_norm
 )

@@ -274,8 +274,8 @@ kfuzz.kernel(
 
 
 def _share(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Of a state; 0 of both that saw no key."""
-    return torch.sigmoid(own - other).nan_to_num()
+    """Of a state; 0 of one that saw no key."""
+    return torch.sigmoid(own - other).where(own > -torch.inf, 0.0)
 
 
 kfuzz.kernel(
