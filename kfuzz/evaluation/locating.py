@@ -190,7 +190,8 @@ class _Cases:
         """Whether a case of which `first` was asked conforms."""
         for judged, seconds in self._steps[id(case)]:
             limit = min(_SLOWER * seconds, self.until - time.monotonic())
-            limit = max(limit, _LEAST_SECONDS)
+            # What fails ends at the first call that shows it, what passes makes all.
+            limit = max(limit, _LEAST_SECONDS * (_SLOWER if self.deep else 1))
             try:
                 with limited(limit) if self._limits else nullcontext():
                     if judged(case)[0] is not True:
