@@ -404,6 +404,7 @@ class Domain:
                 self.allowed,
                 partner=made.get(data or ""),
                 correlated=spec.fill.source in case.tensors,
+                shape=spec.shape,
                 subtracts_mean=self.subtracts_mean,
             )
             made[name] = options[chance.randrange(len(options))]
@@ -488,6 +489,7 @@ def _choice(
         domain.allowed,
         partner=None if partner is None else partner.family,
         correlated=partner is not None and min(len(shape), len(partner.shape)) >= 2,
+        shape=shape,
         subtracts_mean=domain.subtracts_mean,
         hostile=strays and declaration.out_of_bounds != "undefined",
     )
@@ -527,9 +529,8 @@ def _spec(
         chosen.layout, shape, seed, dtype, declaration, span=domain.span
     )
     kept = domain.tensors[name].domain
-    finite = declaration.nonfinite == "undefined" or (
-        bool(kept) and parsed(kept).is_finite
-    )
+    finite = declaration.nonfinite == "undefined"
+    finite = finite or (bool(kept) and parsed(kept).is_finite)
     return TensorSpec(
         shape,
         axes,

@@ -26,6 +26,7 @@ from kfuzz.core.value_families import (
     FAMILIES,
     INDEX_FAMILIES,
     INTEGER_FAMILIES,
+    TILES,
     edges,
     is_hostile,
 )
@@ -84,8 +85,6 @@ _MAX_PLANTS: Final = 3
 _PLANT_SHARE: Final = 15
 # One case in so many holds ends of several intervals.
 _ENDS_SHARE: Final = 5
-# How often what cancels where a mean is taken out is drawn.
-_CANCELS: Final = 4
 # Valid families so often as hostile ones once: 1 case in 8 is hostile, nearly.
 _VALID_WEIGHT: Final = 4
 # Ignored indices are plants; more would make the recipe long.
@@ -104,11 +103,8 @@ def allowed_families(declaration: Declaration) -> tuple[str, ...]:
 
     nonfinite="undefined" removes those with NaN or infinities.
     """
-    return tuple(
-        name
-        for name, family in FAMILIES.items()
-        if declaration.nonfinite != "undefined" or family.finite
-    )
+    all_of_them = declaration.nonfinite != "undefined"
+    return tuple(n for n, f in FAMILIES.items() if all_of_them or f.finite)
 
 
 def kept_to(domain: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,9 +119,8 @@ def kept_to(domain: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
 
 def takes_plants(parameter: TensorParameter) -> bool:
     """Whether special values are planted in an argument."""
-    if isinstance(parameter, IndexParameter):
-        return False
-    return parameter.kind != "float" or parameter.role == "data"
+    is_data = parameter.kind != "float" or parameter.role == "data"
+    return is_data and not isinstance(parameter, IndexParameter)
 
 
 def family_options(
@@ -134,6 +129,7 @@ def family_options(
     *,
     partner: str | None = None,
     correlated: bool = False,
+    shape: tuple[int, ...] = (),
     subtracts_mean: bool = False,
     hostile: bool | None = None,
 ) -> tuple[str, ...]:
@@ -144,7 +140,8 @@ def family_options(
         families: from `allowed_families`.
         partner: see `data_options`.
         correlated: see `data_options`.
-        subtracts_mean: see `data_options`.
+        shape: of the argument.
+        subtracts_mean: whether the operator takes the mean out of its data.
         hostile: see `index_options`.
     """
     if isinstance(parameter, IndexParameter):
@@ -157,7 +154,9 @@ def family_options(
         return MASK_OPTIONS
     allowed = kept_to(parameter.domain, families)
     if parameter.role == "data":
-        return data_options(allowed, partner, correlated, subtracts_mean)
+        further = ("mean",) * subtracts_mean
+        further += ("long",) * (max(shape, default=0) > TILES[-1])
+        return data_options(allowed, partner, correlated, further)
     return role_options(parameter.role, allowed)
 
 
@@ -166,7 +165,7 @@ def data_options(
     allowed: tuple[str, ...],
     partner: str | None,
     correlated: bool,
-    subtracts_mean: bool,
+    further: tuple[str, ...],
 ) -> tuple[str, ...]:
     """Return the families of a data argument, all equally likely but for what follows.
 
@@ -176,17 +175,17 @@ def data_options(
             Half of the draws are what that one wants beside it: only products of
             two exact operands are exact.
         correlated: whether this argument may copy from another.
-        subtracts_mean: whether the operator takes the mean out of its data: only a
-            part of the offsets is such that this cancels, so that these are drawn
-            more often.
+        further: keys of `Family.odds` that are so: of what takes the mean out only a
+            part of the offsets is such that this cancels, and of a row of several
+            blocks only large cases have one, which are few.
     """
     names = [n for n in allowed if correlated or n != "transpose_of"]
     if correlated:
         related = [n for n in names if FAMILIES[n].group == "structured"]
         # Three in ten draws rather than three families in thirty-five.
         names += related * (len(names) // max(1, 3 * len(related)) - 1)
-    if subtracts_mean:
-        names += [n for n in allowed if FAMILIES[n].cancels] * (_CANCELS - 1)
+    for key in further:
+        names += [n for n in allowed for _ in range(FAMILIES[n].odds.get(key, 0))]
     beside = FAMILIES[partner].beside if partner is not None else ""
     alike = [n for n in names if beside and beside in (n, FAMILIES[n].group)]
     if alike:

@@ -122,11 +122,12 @@ class Family:
             from a grid; of hostile ones the value that spoils valid indices. None
             for what copies another argument.
         odds: how often it is drawn for an argument of a role ("weight", "variance",
-            "mask", "integer"), where that is not once, or never for masks.
+            "mask", "integer"), where that is not once, or never for masks; and how
+            much more often for data whose mean is taken out ("mean"), and that have
+            more elements in a row than the widest usual block ("long").
         finite: whether no value is NaN or infinite.
         stretched: whether an element depends on its number alone, so that any part
             of a tensor can be made without the rest.
-        cancels: whether it cancels where a mean is taken out of the data.
         beside: a family or group that half of the other data arguments have where the
             first one has this: what both make together shows with neither alone.
     """
@@ -137,7 +138,6 @@ class Family:
     odds: Mapping[str, int] = field(default_factory=dict)
     finite: bool = True
     stretched: bool = False
-    cancels: bool = False
     beside: str = ""
 
 
@@ -435,10 +435,10 @@ def _infmix(d: Draw) -> Row:
 def _ninf_mask(d: Draw) -> Row:
     """Parts of rows are hidden, at least one place a row is not.
 
-    By seed: half of the places at random, a tail of random length, or a tail
+    By seed: half of the places at random, a tail or a head of random length, or a tail
     that grows shorter from row to row (a causal mask).
     """
-    places = {Column.EXPONENT_KEY: 17, Column.SIGN_KEY: 18, Column.AUX: d.pick(16, 3)}
+    places = {Column.EXPONENT_KEY: 17, Column.SIGN_KEY: 18, Column.AUX: d.pick(16, 4)}
     return _normal(d) | {Column.CODE: Code.MASKED} | places
 
 
@@ -559,9 +559,9 @@ FAMILIES: Final = by_name(
     # Only one element at a tile edge counts.
     Family("onehot_edge", "order", _onehot_edge),
     # Mean far above spread: one-pass variance.
-    Family("offset", "extreme", _offset, cancels=True),
+    Family("offset", "extreme", _offset, {"mean": 3}),
     # Mean plus a few ulps: cancellation.
-    Family("offset_ulp", "extreme", _offset_ulp, cancels=True),
+    Family("offset_ulp", "extreme", _offset_ulp, {"mean": 3}),
     # 45 binades: coerced operands, order.
     Family("expspread", "extreme", _expspread),
     # Plus and minus 100: no max subtraction. 96 to 104: float32 exp overflows from
@@ -586,8 +586,8 @@ FAMILIES: Final = by_name(
     Family("inf1", "special", _infinities, finite=False),
     # Infinities of both signs.
     Family("infmix", "special", _infmix, finite=False),
-    # Masked logits.
-    Family("ninf_mask", "special", _ninf_mask, {"mask": 3}, finite=False),
+    # Masked logits: in long rows whole blocks of them.
+    Family("ninf_mask", "special", _ninf_mask, {"mask": 3, "long": 6}, finite=False),
     # Fully masked rows.
     Family("ninf_all", "special", _ninf_all, {"mask": 1}, finite=False),
     # Lost signs of zero.

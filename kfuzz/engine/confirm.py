@@ -124,8 +124,8 @@ class Confirmation:
         state: CONFIRMED, FLAKY or UNREPRODUCED.
         failure: the failure as attributed now, None if it did not show.
         note: in how many children it showed.
-        instead: a failure by chance, or for what calls leave behind, that showed in
-            place of the one looked for.
+        instead: a failure by chance, for what calls leave behind, or of another way to
+            ask for gradients, that showed in place of the one looked for.
     """
 
     state: State
@@ -165,7 +165,7 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
 def _is_deeper(failure: Failure) -> bool:
     """Whether a failure may have shown as another one where the case was found."""
     by_chance = failure.kind in CLASSES[failure.contract].by_chance
-    return by_chance or failure.kind is Kind.STALE_RESULT
+    return by_chance or failure.kind is Kind.STALE_RESULT or takes_way(failure)
 
 
 def _witnessed(runner: Runner, case: Case, signature: Signature) -> Confirmation:
@@ -221,6 +221,7 @@ def process(
         finding, first = _confirmed(runner, finding, seconds(), stopped, save)
         if first.state is not State.CONFIRMED and first.instead is not None:
             # Found as a wrong value; it is wrong at times only, or after other calls.
+            # Of gradients a case of the search is asked for fewer.
             signature = first.instead.signature(finding.signature.kernel)
             finding = replace(finding, signature=signature, failure=first.instead)
             first = confirm(runner, finding.case, signature)

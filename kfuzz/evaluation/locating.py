@@ -156,6 +156,7 @@ class _Cases:
     """Judges cases again and again; what is accepted of each is computed once.
 
     Attributes:
+        deep: whether one call does not show it.
         until: `time.monotonic()` at which calls end.
         cut_short: whether a call was ended in the middle.
         left: a hash of what the last call left, "" where that is not known.
@@ -163,7 +164,7 @@ class _Cases:
 
     def __init__(self, evaluator: Evaluator, *, deep: bool, limits: bool) -> None:
         self._evaluator = evaluator
-        self._deep, self._limits = deep, limits
+        self.deep, self._limits = deep, limits
         self._posed: dict[int, Any] = {}
         # How a case is judged, the cheapest first, and how long that took.
         self._steps: dict[int, list[tuple[_Judging, float]]] = {}
@@ -177,7 +178,7 @@ class _Cases:
         self._held.append(case)  # its number stays its own
         steps = self._steps[id(case)] = []
         made: _Outcome = None, None
-        for judged in (self.called, self._examined)[: 1 + self._deep]:
+        for judged in (self.called, self._examined)[: 1 + self.deep]:
             began, before = time.monotonic(), made[0]
             made = judged(case)
             if steps and made[0] is not before:
@@ -189,7 +190,8 @@ class _Cases:
         """Whether a case of which `first` was asked conforms."""
         for judged, seconds in self._steps[id(case)]:
             limit = min(_SLOWER * seconds, self.until - time.monotonic())
-            limit = max(limit, _LEAST_SECONDS)
+            # What fails ends at the first call that shows it, what passes makes all.
+            limit = max(limit, _LEAST_SECONDS * (_SLOWER if self.deep else 1))
             try:
                 with limited(limit) if self._limits else nullcontext():
                     if judged(case)[0] is not True:
@@ -278,6 +280,7 @@ class Locating:
         self.why = self._opened(cases[0])
         if self.why:
             return None
+        self._cases.deep |= bool(self._cases.called(cases[0])[0])
         outcome, self._failure = self._cases.first(cases[0])
         if outcome is not False:
             self.why = "it does not show on the CPU, in Triton's interpreter"
@@ -288,7 +291,9 @@ class Locating:
         self._rest = iter(cases[1:])
         for case in self._rest:
             self._sort(case)
-            if self._is_full() or time.monotonic() >= sorting:
+            enough = len(self._failing) > MOST_FAILING
+            enough = enough and len(self._passing) >= MOST_PASSING
+            if enough or time.monotonic() >= sorting:
                 break
         began = time.monotonic()
         self._cases.passes(cases[0])
@@ -363,10 +368,6 @@ class Locating:
                 line = self._line(edit.file, edit.line, evidence, edit.column)
                 made[alike] = Draft(line, edit.code.file, before, after)
         return tuple(made.values())
-
-    def _is_full(self) -> bool:
-        enough = len(self._failing) > MOST_FAILING
-        return enough and len(self._passing) >= MOST_PASSING
 
     def _sort(self, case: Case) -> None:
         outcome, failure = self._cases.first(case)

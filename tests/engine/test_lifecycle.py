@@ -230,3 +230,16 @@ def test_a_crash_that_no_other_process_shows_proves_nothing() -> None:
     assert again is not None
     assert again.state is State.WITNESSED
     assert again.signature.contract == "K-LIV-01"
+
+
+def test_gradients_that_are_wrong_in_another_way_are_a_finding_of_that_way() -> None:
+    def wrong(way: str) -> Failure:
+        return Failure("K-GRD-01", Kind.VALUE, "wrong", "dx", detail=way)
+
+    runner, start = Scripted(lambda case: True), found(4)
+    runner._report = lambda fails, depth: CaseReport({}, failure=wrong("alone"))  # type: ignore[method-assign]
+    signature = wrong("again").signature("softmax")
+    start = replace(start, failure=wrong("again"), signature=signature)
+    final, _ = taken(runner, start, seconds=0.0)
+    assert final.state is State.CONFIRMED
+    assert final.signature.detail == "alone"

@@ -110,6 +110,7 @@ def located(
     *,
     apart: bool = False,
     kind: Kind | None = None,
+    depth: Depth = Depth.BASE,
 ) -> tuple[Line | None, bool]:
     """Return the line of a kernel's first failing case, and whether one fails."""
     file = folder / "kernels.py"
@@ -123,7 +124,7 @@ def located(
     cases = drawn(kernel)
     found: list[tuple[int, Case, Failure]] = []
     for case in cases:
-        failure = evaluator.judge(case, Depth.BASE).failure
+        failure = evaluator.judge(case, depth).failure
         if failure and kind in (None, failure.kind):
             found.append((case.elements, evaluator.pin(case), failure))
         if len(found) >= 5:
@@ -135,7 +136,7 @@ def located(
     made = Locating(evaluator, failure.signature(name), folder)
     line = made.line([case, *cases], time.monotonic() + 60.0)
     # The kernel is what it was.
-    assert (evaluator.judge(case, Depth.BASE).failure is not None) == bool(found)
+    assert (evaluator.judge(case, depth).failure is not None) == bool(found)
     return line, bool(found)
 
 
@@ -302,6 +303,19 @@ def test_the_line_that_changes_an_argument_is_named(
     assert line is not None
     assert line.source.strip() == source
     assert "after this line an argument is changed" in line.evidence
+
+
+COUNTS = OVERWRITES_GRADIENT.replace(
+    "grad.div_(x)\n        return grad",
+    "ctx.factor, factor = ctx.factor + 1, ctx.factor\n        return grad / x * factor",
+).replace("return torch.log(x)", "ctx.factor = 1\n        return torch.log(x)")
+
+
+def test_the_line_of_what_a_second_backward_pass_shows_is_named(tmp_path: Path) -> None:
+    line, fails = located(tmp_path, "logs.backward", COUNTS, depth=Depth.SEARCH)
+    assert fails
+    assert line is not None
+    assert line.source.strip() == "ctx.factor, factor = ctx.factor + 1, ctx.factor"
 
 
 def test_a_correct_kernel_has_no_line(tmp_path: Path) -> None:

@@ -85,10 +85,9 @@ def _bound(path: Path) -> Bound | None:
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=own, decorator_list=calls):
-                kernels += [_named(call) or own for call in calls if _binds(call)]
+                kernels += [n for call in calls if _binds(call) for n in _of(call, own)]
             case ast.Call(func=call, args=[function, *_]) if _binds(call):
-                own = ast.unparse(function).rpartition(".")[2]
-                kernels.append(_named(call) or own)
+                kernels += _of(call, ast.unparse(function).rpartition(".")[2])
     if "PACKAGE" not in constants:
         return None
     needs = tuple(constants.get("NEEDS", ()))
@@ -100,11 +99,13 @@ def _binds(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "kfuzz.kernel"
 
 
-def _named(node: ast.expr) -> str | None:
-    for keyword in getattr(node, "keywords", ()):
-        if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
-            return str(keyword.value.value)
-    return None
+def _of(call: ast.expr, own: str) -> list[str]:
+    """The name of a function that is bound, and its gradient's."""
+    given = {word.arg: word.value for word in getattr(call, "keywords", ())}
+    match given.get("name"):
+        case ast.Constant(value=str(own)):
+            pass
+    return [own, f"{own}.backward"] if "gradients" in given else [own]
 
 
 def judgements() -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -133,13 +134,15 @@ def search(
     """
     place = keep / "hunted" / f"{one.package}-{version}" / name
     place.mkdir(parents=True, exist_ok=True)
-    command = ["run", f"{one.path}::{name}", "--device", device, "--seed", "1"]
+    own = f"::{name}"
+    command = ["run", f"{one.path}{own}", "--device", device, "--seed", "1"]
+    seconds *= 1 + (f"{name}.backward" in one.kernels)  # which is searched beside it
     command += ["--max-time", f"{seconds:g}s", "--locate"]
     document = _asked(one, version, keep, place, command, seconds)
     if isinstance(document, str):
         return Searched(name, error=document)
-    (kernel,) = document["kernels"] or [{}]
-    if not kernel:
+    kernel = next((k for k in document["kernels"] if k["kernel"].endswith(own)), None)
+    if kernel is None:
         return Searched(name, error="nothing was searched")
     known = judgements()
     before = _before(one, version, keep, place, device)

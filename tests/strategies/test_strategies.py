@@ -14,10 +14,11 @@ from kfuzz.core.budget import SizeBudget
 from kfuzz.core.declaration import Declaration, ShapeClass
 from kfuzz.core.dtypes import DTYPES, bits_to_number
 from kfuzz.core.errors import BindingError
+from kfuzz.core.recipe import Case, Fill, TensorSpec
 from kfuzz.core.value_families import FAMILIES, TILES
 from kfuzz.evaluation.drawing import search_round
 from kfuzz.execution.values.fills import logical_values
-from kfuzz.strategies import layouts, scalar, tensors
+from kfuzz.strategies import layouts, scalar, tensors, values
 from kfuzz.strategies.cases import cases
 from kfuzz.strategies.layouts import layout_name
 from tests.helpers.budgets import SIZE_BUDGETS
@@ -430,3 +431,24 @@ def test_every_dimension_is_sometimes_the_large_one():
     most = {axis: sum(c.dims[axis] > 128 for c in found) for axis in "STD"}
     assert most["T"] > max(most["S"], most["D"])
     assert min(most.values()) > 0.03 * len(found)
+
+
+def masked(columns, seed):
+    fill = Fill("ninf_mask", seed)
+    return TensorSpec((2, columns), ("M", "N"), "float32", fill=fill)
+
+
+def test_in_long_rows_whole_blocks_are_hidden() -> None:
+    """A running maximum of a hidden first block is taken from itself: NaN."""
+    data = tensors("M N")
+    families = values.allowed_families(Declaration())
+    long, short = (
+        values.family_options(data, families, shape=(2, n)).count("ninf_mask")
+        for n in (8193, 33)
+    )
+    assert long > 3 * short
+    made = [
+        logical_values(Case({"x": masked(33, seed)}), "x", torch.device("cpu")).isinf()
+        for seed in range(20)
+    ]
+    assert any(x[0, 0] and not x[0, -1] and x[0].diff().sum() == 1 for x in made)

@@ -708,6 +708,7 @@ class _Formula:
             ),
             lambda: position > keep,
             lambda: position > grid.row % grid.n,
+            lambda: position < keep,
         )
         first, *others = np.unique(kinds).tolist()
         hidden: Tensor = makers[first]()

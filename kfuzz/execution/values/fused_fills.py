@@ -237,7 +237,7 @@ def generate(  # type: ignore[no-untyped-def]
 
     if code == MASKED:
         drawn = _word(exponent_key, row_counter).to(tl.int64) % size
-        hidden = position > drawn
+        hidden = tl.where(aux == 3, position < drawn, position > drawn)
         if aux == 0:
             hidden = ((_word(sign_key, counter) >> 31) != 0) & (position != drawn)
         if aux == 2:

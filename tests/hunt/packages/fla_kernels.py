@@ -31,6 +31,7 @@ from fla.ops.utils.softmax import softmax_fwd
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.gradients.rules import differentiable
 
 PACKAGE = "fla-core"
 VERSION = "0.6.0"
@@ -169,6 +170,7 @@ linear_cross_entropy = kfuzz.Operator(
     },
     oracle=lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
     shape_class="M >= 1 and V >= 1",
+    gradient=differentiable("x weight", ""),
 )
 pooling = kfuzz.Operator(
     "mean_pooling",
@@ -264,6 +266,7 @@ kfuzz.kernel(gated_norm, name="fla_layernorm_gated")(
 )
 kfuzz.kernel(
     linear_cross_entropy, out_of_bounds="undefined", intermediates="output",
+    gradients=True,
     name="fla_linear_cross_entropy",
 )(
     lambda x, weight, target: fused_linear_cross_entropy_loss(x, target, weight)

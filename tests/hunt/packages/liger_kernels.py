@@ -15,6 +15,7 @@ from liger_kernel.transformers import functional as liger
 import kfuzz
 from kfuzz import strategies as ks
 from kfuzz.contracts import operators as ops
+from kfuzz.contracts.gradients.rules import differentiable
 
 PACKAGE = "liger-kernel"
 VERSION = "0.8.5"
@@ -51,6 +52,14 @@ def _jensen_shannon(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return (_divergence(mixed, x) + _divergence(mixed, target)) / 2 / len(x)
 
 
+def _tvd(
+    x: torch.Tensor, target: torch.Tensor, labels: torch.Tensor, ignore_index: int
+) -> torch.Tensor:
+    counted = (labels != ignore_index).to(x.dtype)
+    far = ((x - target).abs() * counted[:, None]).sum()
+    return far / 2 / counted.sum().clamp(1)
+
+
 def _sparsemax(x: torch.Tensor) -> torch.Tensor:
     ordered = x.sort(-1, descending=True).values
     sums = ordered.cumsum(-1) - 1
@@ -82,9 +91,9 @@ def _neighbours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tens
 
 
 def _turned(x: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
-    """x of B S H D, by angles of S and half of D; neighbours make a pair."""
+    """x of B S H D, by angles of B, S and half of D; neighbours make a pair."""
     left, right = x[..., 0::2], x[..., 1::2]
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    cos, sin = angle.cos()[..., None, :], angle.sin()[..., None, :]
     pair = (left * cos - right * sin, left * sin + right * cos)
     return torch.stack(pair, -1).flatten(-2)
 
@@ -96,8 +105,14 @@ kl_div = kfuzz.Operator(
 )
 jsd = kfuzz.Operator("jsd", inputs=rows, oracle=_jensen_shannon)
 tvd = kfuzz.Operator(
-    "tvd", inputs=rows, oracle=lambda x, target: (x - target).abs().sum() / 2 / len(x)
-)
+    "tvd",
+    inputs={
+        **rows, "labels": ks.indices("M", below="N", ignored="ignore_index"),
+        "ignore_index": ks.scalar(-100),
+    },
+    oracle=_tvd,
+    shape_class="N >= 1",
+)  # fmt: skip
 sparsemax = kfuzz.Operator(
     "sparsemax", inputs={"x": ks.tensors("* N")}, oracle=_sparsemax
 )
@@ -132,6 +147,7 @@ linear_cross_entropy = kfuzz.Operator(
     },
     oracle=lambda x, weight, target: F.cross_entropy(x @ weight.T, target),
     shape_class="M >= 1 and V >= 1",
+    gradient=differentiable("x weight", ""),
 )
 multi_token = kfuzz.Operator(
     "multi_token_attention",
@@ -147,12 +163,23 @@ neighbourhood = kfuzz.Operator(
 )
 llama4_rope = kfuzz.Operator(
     "llama4_rope",
-    inputs={"x": ks.tensors("B S H D"), "angle": ks.tensors("S P")},
+    inputs={"x": ks.tensors("B S H D"), "angle": ks.tensors("B S P")},
     oracle=_turned,
     shape_class="D == 16 and P == 8",
 )
 
 kfuzz.kernel(ops.cross_entropy, intermediates="output")(liger.liger_cross_entropy)
+kfuzz.kernel(
+    ops.cross_entropy, intermediates="output", gradients=True,
+    name="liger_cross_entropy_of_copy",
+)(
+    lambda logits, target, ignore_index, label_smoothing, reduction: (
+        liger.liger_cross_entropy(  # whose gradient is stored over the logits
+            logits.clone(), target, ignore_index=ignore_index, reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+    )
+)  # fmt: skip
 kfuzz.kernel(ops.rms_norm, intermediates="output", shape_class=ROWS)(
     liger.liger_rms_norm
 )
@@ -175,6 +202,7 @@ kfuzz.kernel(dyt)(liger.liger_dyt)
 kfuzz.kernel(
     ops.rope.fixed(interleaved=False, repeats=2),
     intermediates="output",
+    gradients=["x"],
     name="liger_rope",
 )(
     lambda x, cos, sin: liger.liger_rope(
@@ -185,9 +213,9 @@ kfuzz.kernel(
         rotary_dim=x.shape[-1],
     )[0].transpose(1, 2)
 )
-kfuzz.kernel(ops.embedding, out_of_bounds="undefined", name="liger_embedding")(
-    lambda weight, indices: LigerEmbeddingFunction.apply(weight, indices)
-)
+kfuzz.kernel(
+    ops.embedding, out_of_bounds="undefined", gradients=True, name="liger_embedding"
+)(lambda weight, indices: LigerEmbeddingFunction.apply(weight, indices))
 kfuzz.kernel(kl_div, dtypes={"float32"}, layouts="contiguous", name="liger_kl_div")(
     lambda x, target: liger.liger_kl_div(
         x, target, reduction="batchmean", log_target=True
@@ -196,9 +224,14 @@ kfuzz.kernel(kl_div, dtypes={"float32"}, layouts="contiguous", name="liger_kl_di
 kfuzz.kernel(jsd, dtypes={"float32"}, layouts="contiguous", name="liger_jsd")(
     lambda x, target: liger.liger_jsd(x, target)
 )
-kfuzz.kernel(tvd, dtypes={"float32"}, layouts="contiguous", name="liger_tvd")(
-    lambda x, target: liger.liger_tvd(x, target, reduction="batchmean")
-)
+kfuzz.kernel(
+    tvd, dtypes={"float32"}, layouts="contiguous", out_of_bounds="undefined",
+    name="liger_tvd",
+)(
+    lambda x, target, labels, ignore_index: liger.liger_tvd(
+        x, target, labels, "batchmean", ignore_index
+    )
+)  # fmt: skip
 kfuzz.kernel(sparsemax, shape_class=ROWS, name="liger_sparsemax")(
     lambda x: liger.liger_sparsemax(x)
 )
@@ -210,6 +243,7 @@ kfuzz.kernel(modulated, intermediates="output", name="liger_modulated_rms_norm")
 )
 kfuzz.kernel(
     linear_cross_entropy, out_of_bounds="undefined", intermediates="output",
+    gradients=True,
     name="liger_linear_cross_entropy",
 )(
     lambda x, weight, target: liger.liger_fused_linear_cross_entropy(

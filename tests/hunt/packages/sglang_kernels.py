@@ -69,6 +69,16 @@ elementwise = _module("kernels.ops.elementwise.elementwise")
 argmaxes = _module("kernels.ops.speculative.row_argmax")
 bitmask = _module("kernels.ops.grammar.bitmask_ops")
 
+
+def _mean(x: torch.Tensor) -> torch.Tensor:
+    """As mean_dim, which asks for a GPU."""
+    if len(y := x.new_empty(len(x))):
+        invariant.mean_kernel[(len(x),)](
+            x, y, *x.stride(), 0, 1, 0, len(x), x.shape[1], 1, 1024
+        )
+    return y
+
+
 ROWS = "N <= 16384"  # a row is one block, which is what the callers' models have
 contiguous = {"layouts": "contiguous", "shape_class": ROWS}
 float32_rows = {"dtypes": {"float32"}, "ranks": {2}, "layouts": "inner_contiguous"}
@@ -95,6 +105,14 @@ kfuzz.kernel(
 kfuzz.kernel(
     ops.logsumexp, dims={-1}, ranks={2}, dtypes={"float32"}, name="sglang_logsumexp"
 )(lambda x, dim=-1: sum(rows_logsumexp.row_logsumexp(x)))
+kfuzz.kernel(
+    ops.mean, dims={-1}, ranks={2}, shape_class="N >= 1", name="sglang_mean_dim"
+)(lambda x, dim=-1: _mean(x))
+kfuzz.kernel(
+    kfuzz.Operator("mean_of_all", {"x": ks.tensors("M N")}, oracle=torch.mean,
+                   shape_class="M >= 1 and N >= 1", results={"y": "float32"}),
+    name="sglang_mean_of_all",
+)(lambda x: invariant.mean_batch_invariant(x, []))  # fmt: skip
 kfuzz.kernel(ops.argmax, dims={-1}, name="sglang_row_argmax", **float32_rows)(
     lambda x, dim=-1: argmaxes.row_argmax(x)
 )
@@ -221,17 +239,24 @@ kfuzz.kernel(
     ),
     name="sglang_row_scale",
 )(lambda x, tau: rowwise.apply_log_scaling_tau(x, tau.reshape(-1, 1).contiguous()))
+
+
+def _share(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Of a state; 0 of one that saw no key."""
+    return torch.sigmoid(own - other).where(own > -torch.inf, 0.0)
+
+
 kfuzz.kernel(
     kfuzz.Operator(
         "merge_state",
         inputs={
             "a": ks.tensors("T H D"),
-            "s": ks.tensors("T H", dtype="float32", within=(-80, 80)),
+            "s": ks.tensors("T H", dtype="float32", within="[-inf, 80]"),
             "b": ks.tensors("T H D"),
-            "t": ks.tensors("T H", dtype="float32", within=(-80, 80)),
+            "t": ks.tensors("T H", dtype="float32", within="[-inf, 80]"),
         },
         oracle=lambda a, s, b, t: (
-            a * torch.sigmoid(s - t)[..., None] + b * torch.sigmoid(t - s)[..., None]
+            a * _share(s, t)[..., None] + b * _share(t, s)[..., None]
         ),
         shape_class="D >= 1 and D <= 256",
     ),
@@ -350,9 +375,8 @@ def _masked(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
 
 
 def _mask(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    masked = logits.clone()
-    bitmask.apply_token_bitmask_inplace_triton(masked, allowed)
-    return masked
+    bitmask.apply_token_bitmask_inplace_triton(logits, allowed)
+    return logits
 
 
 kfuzz.kernel(
@@ -365,6 +389,7 @@ kfuzz.kernel(
         oracle=_masked,
         shape_class="V == 32 * W and W >= 1",
     ),
-    layouts="contiguous",
+    layouts="inner_contiguous",
+    inplace=("logits",),
     name="sglang_token_bitmask",
 )(_mask)

@@ -22,4 +22,5 @@ kfuzz.kernel(
     name="torchnorm_add_rms_norm",
     shape_class=ROWS,
     layouts="contiguous",
+    gradients=True,
 )(lambda x, residual, weight, eps=1e-6: fused_add_rms_norm(x, residual, weight, eps))
