@@ -53,6 +53,7 @@ def main() -> int:
     add("--seconds", type=float, default=60.0, help="of each kernel")
     add("--kernels", nargs="+", default=["*"], metavar="GLOB")
     add("--at-once", type=int, default=1, help="kernels or scripts side by side")
+    add("--repair", action="store_true", help="look for patches of what is found, too")
     add("--since", action="store_true", help="with older releases, too")
     add("--keep", type=Path, default=wheels.cache())
     options = parser.parse_args()
@@ -137,8 +138,9 @@ def _searched(one: Bound, version: str, options: argparse.Namespace) -> int:
     print(f"\n## {one.package} {version}\n")
     _head(HUNTED)
     search = partial(
-        searching.search, one, version, options.device, options.seconds, options.keep
-    )
+        searching.search, one, version, options.device, options.seconds, options.keep,
+        repair=options.repair,
+    )  # fmt: skip
     unjudged = cases = 0
     names = searching.chosen(one, options.kernels)
     for found in _side_by_side(search, names, options.at_once):

@@ -120,7 +120,14 @@ def judgements() -> dict[tuple[str, str, str], tuple[str, str]]:
 
 
 def search(
-    one: Bound, version: str, device: str, seconds: float, keep: Path, name: str
+    one: Bound,
+    version: str,
+    device: str,
+    seconds: float,
+    keep: Path,
+    name: str,
+    *,
+    repair: bool = False,
 ) -> Searched:
     """Search one kernel in one release, as users do: by `kfuzz run`.
 
@@ -131,6 +138,7 @@ def search(
         seconds: of the search.
         keep: the folder of wheels; findings are kept beside them.
         name: of the kernel.
+        repair: whether patches are looked for.
     """
     place = keep / "hunted" / f"{one.package}-{version}" / name
     place.mkdir(parents=True, exist_ok=True)
@@ -144,6 +152,11 @@ def search(
     kernel = next((k for k in document["kernels"] if k["kernel"].endswith(own)), None)
     if kernel is None:
         return Searched(name, error="nothing was searched")
+    for finding in kernel["findings"] if repair else ():
+        asked = ["repair", finding["id"], "--trust", "--max-time", "10s"]
+        made = _asked(one, version, keep, place, [*asked, "--device", device], 120.0)
+        if isinstance(made, dict):
+            finding |= {"line": made["line"], "patches": made["patches"]}
     known = judgements()
     before = _before(one, version, keep, place, device)
     findings = [
@@ -205,7 +218,7 @@ def _asked(
     command += ["--corpus", str(place / "corpus")]
     try:
         done = subprocess.run(
-            command, cwd=place, env=environment, capture_output=True, text=True,
+            command, cwd=HERE, env=environment, capture_output=True, text=True,
             timeout=seconds + GRACE_SECONDS, check=False,
         )  # fmt: skip
         document: dict[str, Any] = json.loads(done.stdout)
