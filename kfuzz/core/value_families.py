@@ -435,11 +435,16 @@ def _infmix(d: Draw) -> Row:
 def _ninf_mask(d: Draw) -> Row:
     """Parts of rows are hidden, at least one place a row is not.
 
-    By seed: half of the places at random, a tail or a head of random length, or a tail
-    that grows shorter from row to row (a causal mask).
+    By seed: half of the places at random, a tail of random length, or a tail that grows
+    shorter from row to row (a causal mask).
     """
-    places = {Column.EXPONENT_KEY: 17, Column.SIGN_KEY: 18, Column.AUX: d.pick(16, 4)}
+    places = {Column.EXPONENT_KEY: 17, Column.SIGN_KEY: 18, Column.AUX: d.pick(16, 3)}
     return _normal(d) | {Column.CODE: Code.MASKED} | places
+
+
+def _ninf_head(d: Draw) -> Row:
+    """Heads of rows are hidden, of random lengths: in long rows whole first blocks."""
+    return _ninf_mask(d) | {Column.AUX: 3}
 
 
 def _ninf_all(d: Draw) -> Row:
@@ -586,8 +591,10 @@ FAMILIES: Final = by_name(
     Family("inf1", "special", _infinities, finite=False),
     # Infinities of both signs.
     Family("infmix", "special", _infmix, finite=False),
-    # Masked logits: in long rows whole blocks of them.
-    Family("ninf_mask", "special", _ninf_mask, {"mask": 3, "long": 6}, finite=False),
+    # Masked logits.
+    Family("ninf_mask", "special", _ninf_mask, {"mask": 3}, finite=False),
+    # Blocks of them before any other.
+    Family("ninf_head", "special", _ninf_head, {"mask": 1, "long": 3}, finite=False),
     # Fully masked rows.
     Family("ninf_all", "special", _ninf_all, {"mask": 1}, finite=False),
     # Lost signs of zero.

@@ -434,7 +434,7 @@ def test_every_dimension_is_sometimes_the_large_one():
 
 
 def masked(columns, seed):
-    fill = Fill("ninf_mask", seed)
+    fill = Fill("ninf_head", seed)
     return TensorSpec((2, columns), ("M", "N"), "float32", fill=fill)
 
 
@@ -443,7 +443,7 @@ def test_in_long_rows_whole_blocks_are_hidden() -> None:
     data = tensors("M N")
     families = values.allowed_families(Declaration())
     long, short = (
-        values.family_options(data, families, shape=(2, n)).count("ninf_mask")
+        values.family_options(data, families, shape=(2, n)).count("ninf_head")
         for n in (8193, 33)
     )
     assert long > 3 * short
