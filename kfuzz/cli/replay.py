@@ -54,6 +54,15 @@ _TrustOption = Annotated[
         "it only those in `targets` of [tool.kfuzz].",
     ),
 ]
+_TargetOption = Annotated[
+    str,
+    option(
+        "--target",
+        "Where the kernel is now, if it moved or the finding does not name a file: "
+        "path.py::name.",
+        metavar="TARGET",
+    ),
+]
 
 
 def replay(
@@ -190,15 +199,7 @@ def shrink(
     ],
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
-    target: Annotated[
-        str,
-        option(
-            "--target",
-            "Where the kernel is now, if it moved or the finding does not name a file: "
-            "path.py::name.",
-            metavar="TARGET",
-        ),
-    ] = "",
+    target: _TargetOption = "",
     trust: _TrustOption = False,
 ) -> int:
     """Reduce a stored finding further and explain it again."""
@@ -232,6 +233,7 @@ def repair(
     ] = None,
     device: _DeviceOption = None,
     corpus: CorpusOption = None,
+    target: _TargetOption = "",
     trust: _TrustOption = False,
     format: FormatOption = "text",
 ) -> int:
@@ -252,7 +254,7 @@ def repair(
     from kfuzz.engine import repair as engine
     from kfuzz.report import json_report
 
-    config = _config(project, trust, device=device)
+    config = _config(project, trust, device=device, target=target)
     with report_stream() as out, stopping() as stop:
         made = engine.repaired(
             stored, config, events, seconds=settings.duration(max_time), stop=stop,
@@ -268,7 +270,8 @@ def repair(
             document = json_report.repair_document(made, applied=applied)
             json_report.write({"interrupted": stop.is_set(), **document}, out)
         else:
-            for line in json_report.repair_lines(made, project.options, applied):
+            options = project.options + (f" --target {target}" if target else "")
+            for line in json_report.repair_lines(made, options, applied):
                 print(line, file=out)
     if problem is not None:
         raise problem

@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kfuzz.contracts.gradients.operators import BACKWARD
 from kfuzz.core.budget import Budget
 from kfuzz.core.errors import DecodeError, UsageError
 from kfuzz.core.event import Event, KernelFinished, Proven
 from kfuzz.core.features import hook
 from kfuzz.core.finding import Finding, Patch
-from kfuzz.core.recipe import Case
 from kfuzz.core.verdict import ATTRIBUTED, FAILS_RUN
 from kfuzz.engine.config import ReplayConfig, RunConfig
 from kfuzz.engine.replay import locate as load_kernel
@@ -72,7 +72,7 @@ def searched(events: Iterator[Event], known: Collection[str]) -> tuple[bool, str
         if event.uncompared:
             return False, f"a search compares nothing: {event.uncompared}"
         cases, left = cases + event.cases, left + len(failing)
-    found = f"{left} findings, all in the corpus" if left else "0 findings"
+    found = f"{left} found, all in the corpus" if left else "0 findings"
     return cases > 0, f"{cases:,} cases, {found}" if cases else "a search has no case"
 
 
@@ -171,13 +171,14 @@ def repaired(
         raise UsageError(f"it cannot be repaired: {why}", where=finding.id)
     loaded = load_kernel(finding, config)
     corpus = Corpus(config.corpus)
-    others = [
-        entry.finding
-        for entry in corpus.entries(finding.signature.kernel)
-        if isinstance(entry, Stored) and entry.finding.id != finding.id
-    ]
+    own = finding.signature.kernel
+    stem = own.removesuffix(BACKWARD)  # a search judges its gradients beside it
+    entries = (*corpus.entries(stem), *corpus.entries(stem + BACKWARD))
+    stored_of = (e.finding for e in entries if isinstance(e, Stored))
+    others = [f for f in stored_of if f.id != finding.id]
     report(f"looking for the line, at most {LONG_SECONDS:.0f} s")
-    cases: list[Case] = [f.case for f in others if f.case.pinned and not f.case.large]
+    same = [f.case for f in others if f.signature.kernel == own]
+    cases = [case for case in same if case.pinned and not case.large]
     with closing(Backend(INTERPRET, isolate=config.isolate)) as backend:
         found = line_of(
             loaded, finding, backend, root=config.root, seconds=LONG_SECONDS,

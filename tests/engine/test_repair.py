@@ -270,8 +270,10 @@ def test_what_is_against_a_change(
     assert made.why == "no change passes every gate"
 
 
-def test_what_the_corpus_has_besides_is_nothing_new(asked: Asked) -> None:
-    other = OTHER
+@pytest.mark.parametrize("kernel", ["softmax", "softmax.backward"])
+def test_what_the_corpus_has_besides_is_nothing_new(asked: Asked, kernel: str) -> None:
+    """Of its gradients as well, which a search judges beside it."""
+    other = replace(OTHER, signature=replace(OTHER.signature, kernel=kernel))
     asked.events = [finished(other)]
     asked.corpus.save(replace(other, state=State.FIXED))
     assert not asked.repair().drafts  # it was fixed, and fails again
@@ -280,7 +282,7 @@ def test_what_the_corpus_has_besides_is_nothing_new(asked: Asked) -> None:
     made = asked.repair()
     assert len(made.drafts) == 1
     [patch] = made.stored.finding.patches
-    assert "1 findings, all in the corpus" in patch.statement
+    assert "1 found, all in the corpus" in patch.statement
 
 
 def test_an_interrupt_leaves_nothing_half_done(asked: Asked) -> None:

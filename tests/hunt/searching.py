@@ -153,8 +153,9 @@ def search(
     if kernel is None:
         return Searched(name, error="nothing was searched")
     for finding in kernel["findings"] if repair else ():
-        asked = ["repair", finding["id"], "--trust", "--max-time", "10s"]
-        made = _asked(one, version, keep, place, [*asked, "--device", device], 120.0)
+        asked = ["repair", finding["id"], "--max-time", "10s", "--device", device]
+        asked += ["--target", str(one.path)]  # outside that project
+        made = _asked(one, version, keep, place, asked, 120.0)
         if isinstance(made, dict):
             finding |= {"line": made["line"], "patches": made["patches"]}
     known = judgements()
@@ -218,7 +219,7 @@ def _asked(
     command += ["--corpus", str(place / "corpus")]
     try:
         done = subprocess.run(
-            command, cwd=HERE, env=environment, capture_output=True, text=True,
+            command, cwd=place, env=environment, capture_output=True, text=True,
             timeout=seconds + GRACE_SECONDS, check=False,
         )  # fmt: skip
         document: dict[str, Any] = json.loads(done.stdout)
