@@ -147,7 +147,7 @@ def test_a_kernel_outside_the_project_is_replayed_by_what_is_printed(
         capsys, "../kernels.py", "--max-cases", "25", "--report", "markdown=a.md"
     )
     assert code == 1
-    [path] = (nested / "corpus").glob("*/*")
+    [path] = (nested / "corpus").glob("[!.]*/*")
     stored = Corpus(nested / "corpus").find(str(path))
     assert stored.finding.target == Target("", "wrong")
     assert not [f for f in path.iterdir() if b"kernels.py" in f.read_bytes()]
