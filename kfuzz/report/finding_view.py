@@ -152,7 +152,8 @@ def place_of(target: Target, root: Path) -> str:
 def line_of(target: Target, root: Path) -> int | None:
     """Return the line of a kernel, counted from 1; None if it is not found.
 
-    That is its definition, or the call or assignment that gives it its name.
+    That is its definition, the call or assignment that gives it its name, or the call
+    that binds what has it.
     """
     text = _source(target, root)
     # Gradients stand where the kernel does that `gradients=` binds them with.
@@ -162,6 +163,8 @@ def line_of(target: Target, root: Path) -> int | None:
             rf"""\bname\s*=\s*["']{name}["']""",
             rf"^\s*(?:async\s+)?(?:def|class)\s+{name}\b",
             rf"^\s*{name}\s*=",
+            # Not the operator's, nor one of an import's in parentheses.
+            rf"(?<=[\w)])(?<!\bkernel)\(\s*(?:\w+\.)*{name}(?=\s*[,)])",
         ):
             if found := re.search(pattern, text, re.MULTILINE):
                 return text.count("\n", 0, found.end()) + 1
