@@ -60,6 +60,16 @@ def test_each_property_and_premise_is_a_line() -> None:
     assert lines[-2:] == ["premises of copy:", "  grid.0 = cdiv(n, BLOCK)"]
 
 
+def test_the_constants_that_a_proof_holds_for_are_a_line() -> None:
+    known = [f"constants: B={2**i}, ORDER=(1, 0), types=*f{i}" for i in range(6)]
+    proof = replace(PROOF, premises={"copy": ("n >= 1", *known)})
+    assert list(proof_lines(proof, premises=True))[-2:] == [
+        "  n >= 1",
+        "  constants: 6 combinations of B=1 to 32 (6 values); ORDER=(1, 0); "
+        "types=*f0, *f1, *f2, *f3, … (6 in all)",
+    ]
+
+
 def test_what_a_finding_contradicts_is_not_called_proved() -> None:
     def of(kind: Kind) -> Finding:
         one = finding()
