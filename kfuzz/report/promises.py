@@ -269,6 +269,9 @@ def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
     answers = Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN
     proved, refuted, left = map(proof.count, answers)
+    reasons = {p.why for p in proof.properties}
+    if left == len(proof.properties) and len(reasons) == 1:
+        return f"nothing proved: {one_line(*reasons)}"
     text = f"{proved} of {len(proof.properties)} properties proved for all sizes"
     text += f", where {'; '.join(proof.layouts)}" if proved and proof.layouts else ""
     text += f", {refuted} refuted" if refuted else ""
