@@ -32,8 +32,6 @@ from kfuzz.report.text import (
 # A premise of one combination of constants; of these a kernel may have hundreds.
 _CONSTANTS = "constants: "
 _PAIR = re.compile(r", (?=[\w.]+=)")
-# Types and other words that are listed of one.
-_KINDS = 4
 
 
 def bound_contract(contract: str, operator: str) -> Contract | None:
@@ -258,11 +256,8 @@ def _constants(texts: Sequence[str]) -> str:
         if len(kinds) > 1 and all(k.lstrip("-").isdecimal() for k in kinds):
             least, most = min(map(int, kinds)), max(map(int, kinds))
             kinds = [f"{least} to {most} ({len(kinds)} values)"]
-        elif len(kinds) > _KINDS:
-            kinds = [*kinds[:_KINDS], f"… ({len(kinds)} in all)"]
         shown.append(f"{name}={', '.join(kinds)}")
-    head = f"{len(texts)} combinations of " if len(texts) > 1 else ""
-    return f"{_CONSTANTS}{head}{'; '.join(shown)}"
+    return f"{_CONSTANTS}{counted(len(texts), 'combination')} of {'; '.join(shown)}"
 
 
 def proof_summary(proof: KernelProof) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Final
 
 from kfuzz.core.budget import Scale
 from kfuzz.core.errors import BuildError
@@ -233,25 +234,7 @@ class BesideSearch:
         self._proving.close()
 
 
-class Unproved:
-    """In the place of the proofs that a run asks for: why there are none."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def examples(self, *_: Any, **__: Any) -> Iterator[Event]:
-        """Yield nothing."""
-        return iter(())
-
-    def proof(self, kernel: KernelSearch, stop: threading.Event) -> KernelProof:
-        """Return that nothing is proved, and why."""
-        return nothing(kernel.node_id, self._why).proof
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-def prover(config: RunConfig) -> BesideSearch | Unproved | None:
+def prover(config: RunConfig) -> "BesideSearch | SimpleNamespace | None":
     """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says
@@ -261,13 +244,17 @@ def prover(config: RunConfig) -> BesideSearch | Unproved | None:
     if wanted is None:
         timed = budget.max_time is not None and budget.max_cases is None
         wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
-    why = ""
-    if config.scale is not Scale.USUAL:
-        why = "a run of large sizes makes no proofs"
-    elif config.isolate == "none":
-        why = "--isolate none leaves it no process of its own"
-    elif not installed():
-        why = "the solver z3 is not installed: pip install 'kfuzz[prove]'"
+    unfit = {
+        "a run of large sizes makes no proofs": config.scale is not Scale.USUAL,
+        "--isolate none leaves it no process of its own": config.isolate == "none",
+        "the solver z3 is not installed: pip install 'kfuzz[prove]'": not installed(),
+    }
+    why = next((text for text, is_so in unfit.items() if is_so), "")
     if wanted and not why:
         return BesideSearch(config)
-    return Unproved(why) if config.prove else None
+    if not config.prove:
+        return None
+    return SimpleNamespace(
+        examples=lambda *_, **__: (), close=lambda: None,
+        proof=lambda kernel, stop: nothing(kernel.node_id, why).proof,
+    )  # fmt: skip

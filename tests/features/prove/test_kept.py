@@ -68,7 +68,7 @@ def test_the_constants_that_a_proof_holds_for_are_a_line() -> None:
     assert list(proof_lines(proof, premises=True))[-2:] == [
         "  n >= 1",
         "  constants: 6 combinations of B=1 to 32 (6 values); ORDER=(1, 0); "
-        "types=*f0, *f1, *f2, *f3, … (6 in all)",
+        "types=*f0, *f1, *f2, *f3, *f4, *f5",
     ]
 
 
