@@ -52,8 +52,8 @@ class Arguments:
             operator's order.
         positional: what is passed by position, in order: the tensors, and the
             destinations that come before one; the others are passed by keyword.
-        nullable: the optional tensors whose parameter has the default None: some
-            cases are without them.
+        nullable: the optional tensors whose parameter has the default None or, by its
+            annotation, takes None: some cases are without them.
     """
 
     tensors: tuple[str, ...]
@@ -466,7 +466,8 @@ def match_signature(
     Scalars and optional tensors may be omitted; parameters of the
     implementation's own need defaults, unless every configuration gives them. A
     destination, named by `out`, is passed to the parameter of its name. An optional
-    tensor whose parameter has the default None is left out of some calls.
+    tensor whose parameter has the default None, or takes None by its annotation, is
+    left out of some calls.
 
     Raises:
         BindingError: printing both signatures, on any other mismatch.
@@ -528,8 +529,14 @@ def match_signature(
         first = next(n for n in order if n in own)
         raise wrong(f"{first!r} of configs= stands before a tensor")
     absent = zip(names, positional, strict=True)
-    nullable = {n for n, p in absent if tensors[n].optional and p.default is None}
+    nullable = {n for n, p in absent if tensors[n].optional and _takes_none(p)}
     return Arguments(names, passed, wanted, order, frozenset(nullable))
+
+
+def _takes_none(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter says that it takes None, by its default or annotation."""
+    written = str(parameter.annotation)  # a text, where its module has them be texts
+    return parameter.default is None or "None" in written or "Optional[" in written
 
 
 def _positions(

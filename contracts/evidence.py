@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kfuzz.contracts.language import Changed, Probe
 from kfuzz.core.declaration import Declaration
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Kind
+from kfuzz.core.verdict import Kind, in_digits
 
 if TYPE_CHECKING:
     from kfuzz.contracts.operator import Operator
@@ -193,11 +193,11 @@ class Miss:
         if self.expected is None or self.low is None or self.high is None:
             text = f"{place} = {self.got:.9g}, expected: {self.promise}"
         elif self.kind is Kind.VALUE:
-            wanted = f"allowed [{self.low:.9g}, {self.high:.9g}]"
-            if self.low == self.high:
-                wanted = f"expected {self.low:.9g}"
+            got, low, high = in_digits(9, self.got, self.low, self.high)
+            exact = self.low == self.high
+            wanted = f"expected {low}" if exact else f"allowed [{low}, {high}]"
             far = f", {self.ratio:.3g} x tolerance" if self.ratio else ""
-            text = f"{place} = {self.got:.9g}, {wanted}{far}"
+            text = f"{place} = {got}, {wanted}{far}"
         else:
             # Beside what is not finite the interval says nothing.
             held = math.isfinite(self.expected) and self.low == self.high

@@ -796,7 +796,7 @@ class Operator:
     def on(self, form: FormFunction, given: Container[str]) -> FormFunction:
         """Return the oracle or another form as a function of these of the tensors."""
         there = [name in given for name in self.tensors]
-        return form if all(there) else padded(form, there, cut=False)
+        return form if all(there) else padded(form, there)
 
     def forms_of(self, algorithm: str | None) -> tuple[FormFunction, ...]:
         """Return the forms that a kernel of an algorithm may take."""
@@ -931,22 +931,17 @@ class Operator:
         return not claims or all(c.accepts(named_sizes(self, case)) for c in claims)
 
 
-def padded(
-    function: Callable[..., Any], there: Sequence[bool], *, cut: bool = True
-) -> Callable[..., Any]:
+def padded(function: Callable[..., Any], there: Sequence[bool]) -> Callable[..., Any]:
     """Return a function of some of its tensors, the others being None.
 
     Args:
         function: takes all by position.
         there: of each, whether it is given.
-        cut: whether those that nothing follows are left out instead.
     """
 
     def call(*given: Any, **scalars: Any) -> Any:
         rest = iter(given)
         every = [next(rest) if each else None for each in there]
-        while cut and every and every[-1] is None:
-            every.pop()
         return function(*every, **scalars)
 
     return call

@@ -462,9 +462,9 @@ def report(
     wanted: Annotated[
         list[str],
         typer.Argument(
-            metavar="KIND=FILE [ID]",
-            help=f"KIND is one of {', '.join(NAMES)}; several by spaces or commas. "
-            "Ids of findings after them: of these alone. `issue` is of one finding.",
+            metavar=f"{'|'.join(NAMES)}=FILE [ID]",
+            help="Several by spaces or commas. Ids of findings after them: of these "
+            "alone. `issue` is of one finding.",
         ),
     ],
     events: Annotated[

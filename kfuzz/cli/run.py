@@ -24,7 +24,7 @@ from kfuzz.cli.streams import (
     stopping,
 )
 from kfuzz.core import errors
-from kfuzz.core.event import Event, Exited, KernelFinished, RunFinished
+from kfuzz.core.event import Event, Exited, RunFinished
 from kfuzz.core.features import hook
 from kfuzz.engine.config import Engine, RunConfig
 from kfuzz.engine.workers import zygotes
@@ -33,7 +33,7 @@ from kfuzz.engine.workers.zygotes import Home, home_of
 from kfuzz.execution.device.backends import environment_for, guess
 from kfuzz.execution.processes import forking
 from kfuzz.execution.processes.child import OwnProcess, obey, work
-from kfuzz.store.files import keep_proof, keep_run
+from kfuzz.store.files import keep_run
 from kfuzz.targets import load as imports
 from kfuzz.targets.load import resolve
 
@@ -108,8 +108,6 @@ def _search(
             folds.append(stack.enter_context(terminal).feed)
 
         def feed(event: Event) -> None:
-            if isinstance(event, KernelFinished) and event.proof is not None:
-                keep_proof(config.corpus, event.proof)
             for fold in folds:
                 fold(event)
             if isinstance(event, RunFinished) and gathered.started:
@@ -218,7 +216,7 @@ def events(config: RunConfig, *, stop: threading.Event) -> Iterator[Event]:
         os.environ.update(_environment(config))
         from kfuzz.engine.search import campaign
 
-        yield from campaign.run(config, stop=stop)
+        yield from campaign.run(config, stop=stop, prover=hook("prover"))
         return
     for target in config.targets:
         resolve(target)  # what is mistyped is an error at once

@@ -187,6 +187,9 @@ def choose(value: str, valid: Sequence[str], where: str) -> str:
     """
     if value not in valid:
         fix = suggestion(value, valid)
+        if value in NAMES:  # a report, asked of what prints
+            form = f"{value}=FILE"
+            fix += f"; to a file: `kfuzz report {form}`, `kfuzz run --report {form}`"
         raise UsageError(f"{value!r:.60} is not a choice", where=where, fix=fix)
     return value
 

@@ -514,4 +514,7 @@ def _usage_text(error: Any) -> str:
     verb = path.removeprefix("kfuzz").strip()
     place = f"{verb}: " if verb else ""
     stop = "" if message.endswith(("?", ")")) else "."
+    if context is not None:
+        usage = " ".join((path, *context.command.collect_usage_pieces(context)))
+        stop += f" usage: {usage};"
     return f"{place}{message}{stop} `{path} --help` shows what is valid"

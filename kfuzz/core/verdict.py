@@ -158,6 +158,18 @@ STEPS: Final = 4
 """Codes for a doubling of the ratio: neighbours differ by 19 %."""
 
 
+def in_digits(digits: int, got: float, *others: float) -> list[str]:
+    """Return numbers in so many digits, in all of them where `got` looks like another.
+
+    Integers of 64 bits differ in what is cut.
+    """
+    texts = [f"{v:.{digits}g}" for v in (got, *others)]
+    pairs = zip(texts[1:], others, strict=True)
+    if any(text == texts[0] and v != got for text, v in pairs):
+        return [f"{v:.17g}" for v in (got, *others)]
+    return texts
+
+
 @dataclass(frozen=True)
 class ErrorMap:
     """How far each part of one output lies from its reference.
@@ -176,7 +188,7 @@ class ErrorMap:
             most 128 for what is admitted.
         worst: row and column of the worst element; () where the rest was not kept.
         actual: the elements around it, at most `NEAR` by `NEAR` in C order, in nine
-            digits.
+            digits, or as many as differ.
         expected: the reference values there.
         near: their codes, as those in `cells`.
     """

@@ -218,18 +218,15 @@ def _asked(finding: Finding) -> str:
 
 
 def _takes(finding: Finding) -> str:
-    """Return which tensors the kernel takes, as an expression.
-
-    "" where no tensor is missing before another one.
-    """
+    """Return which tensors the kernel may take, as an expression; "" for the case's."""
     names = tuple(finding.case.tensors)
     known = OPERATORS.get(finding.operator.removesuffix(".backward"))
     if known is None:  # a user's operator is known where its kernel is
         return f'getattr(getattr(kernel, "arguments", None), "tensors", {names!r})'
     every = tuple(known.tensors)
-    own = tuple(name for name in names if name in every)  # no gradient
-    takes = every[: every.index(own[-1]) + 1] if own else own
-    return "" if takes == own else repr(takes)
+    # A call for gradients has every tensor.
+    given = finding.operator in OPERATORS and every != names
+    return repr(every) if given else ""
 
 
 def _scalars(scalars: Mapping[str, Scalar]) -> str:
@@ -524,6 +521,12 @@ def _script(finding: Finding, root: Path) -> str:
     ]
     pulled = [n for n in case.tensors if is_gradient and n.startswith("grad_")]
     taken = [n for n in case.tensors if n not in pulled]
+    if (known := OPERATORS.get(finding.operator)) is not None:
+        every = [n if n in taken else "None" for n in known.tensors]
+        least = _needed(text, name, case.scalars)
+        while len(every) > least and every[-1] == "None":
+            every.pop()
+        taken = every
     result = f"{name}({', '.join([*taken, *scalars])})"
     if is_gradient:
         # The gradient of x is dx.
@@ -549,6 +552,16 @@ def _script(finding: Finding, root: Path) -> str:
     if len(lines) - len(source) > MAX_LINES:
         raise _Unfit(f"it takes more than {MAX_LINES} lines")
     return "\n".join(lines) + "\n"
+
+
+def _needed(text: str, name: str, scalars: Mapping[str, Scalar]) -> int:
+    """Return how many tensors a function needs, 0 where it is not in the text."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            every = node.args.posonlyargs + node.args.args
+            needed = every[: len(every) - len(node.args.defaults)]
+            return sum(each.arg not in scalars for each in needed)
+    return 0
 
 
 def _asserted(failure: Failure, result: str) -> list[str]:

@@ -30,6 +30,7 @@ from kfuzz.core.verdict import (
     ErrorMap,
     Kind,
     block_of,
+    in_digits,
 )
 from kfuzz.numerics.acceptance import (
     FINITE,
@@ -383,9 +384,9 @@ def error_map(
         t.reshape(-1, columns)[[[i] for i in whole.around[0]], [*whole.around[1]]]
         for t in (codes, made.value, made.acceptance.reference)
     )
-    actual, expected = (
-        tuple(float(f"{v:.9g}") for v in t.flatten().tolist()) for t in values
-    )
+    pairs = zip(*(t.flatten().tolist() for t in values), strict=True)
+    shown = [map(float, in_digits(9, *pair)) for pair in pairs]
+    actual, expected = zip(*shown, strict=True)
     return replace(whole, actual=actual, expected=expected, near=_packed(near))
 
 

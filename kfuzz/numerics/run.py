@@ -62,6 +62,8 @@ class Raised:
             "" if that is not why.
         gpu: what says that the call needs a GPU, where it was made without one; "" if
             nothing does.
+        stated: whether a `raise` or an `assert` in Python raised it, and not an
+            operation, a lookup or compiled code that failed.
     """
 
     type: str
@@ -72,6 +74,7 @@ class Raised:
     fault: str = ""
     build: str = ""
     gpu: str = ""
+    stated: bool = False
 
     @property
     def lost(self) -> bool:

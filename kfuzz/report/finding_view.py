@@ -29,6 +29,7 @@ from kfuzz.core.verdict import (
     Feature,
     Kind,
     State,
+    in_digits,
 )
 from kfuzz.execution.device.backends import named
 from kfuzz.report.promises import bound_contract, parts_of, titled
@@ -152,7 +153,8 @@ def place_of(target: Target, root: Path) -> str:
 def line_of(target: Target, root: Path) -> int | None:
     """Return the line of a kernel, counted from 1; None if it is not found.
 
-    That is its definition, or the call or assignment that gives it its name.
+    That is its definition, the call or assignment that gives it its name, or the call
+    that binds what has it.
     """
     text = _source(target, root)
     # Gradients stand where the kernel does that `gradients=` binds them with.
@@ -162,6 +164,8 @@ def line_of(target: Target, root: Path) -> int | None:
             rf"""\bname\s*=\s*["']{name}["']""",
             rf"^\s*(?:async\s+)?(?:def|class)\s+{name}\b",
             rf"^\s*{name}\s*=",
+            # Not the operator's, nor one of an import's in parentheses.
+            rf"(?<=[\w)])(?<!\bkernel)\(\s*(?:\w+\.)*{name}(?=\s*[,)])",
         ):
             if found := re.search(pattern, text, re.MULTILINE):
                 return text.count("\n", 0, found.end()) + 1
@@ -618,11 +622,14 @@ def measured(failure: Failure) -> tuple[str, str, str]:
         counts.append(f"{failure.elements}{all_} elements wrong")
     if failure.ratio:
         counts.append(f"error {failure.ratio:.3g} x tolerance")
-    actual = f"{place} = {got:.9g}" + (f" ({', '.join(counts)})" if counts else "")
-    low, high, wanted = failure.low, failure.high, f"{expected:.9g}"
-    if math.isfinite(expected) and low is not None and high is not None:
-        several = f"{wanted}, allowed [{low:.9g}, {high:.9g}]"
-        wanted = several if low != high else f"{low:.9g}"
+    low, high = failure.low, failure.high
+    bounded = math.isfinite(expected) and low is not None and high is not None
+    bounds = (low, high) if bounded else ()
+    shown, wanted, *allowed = in_digits(9, got, expected, *bounds)
+    actual = f"{place} = {shown}" + (f" ({', '.join(counts)})" if counts else "")
+    if bounded:
+        several = f"{wanted}, allowed [{', '.join(allowed)}]"
+        wanted = several if low != high else allowed[0]
     said = _NUMBERS.match(message)
     rest = (said[1], message[said.end() :]) if said else ("", message)
     return actual, wanted, "; ".join(filter(None, rest))

@@ -1,8 +1,9 @@
 """Contracts for people: the eight parts as paragraphs, as pages, and in one line."""
 
+import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -27,6 +28,10 @@ from kfuzz.report.text import (
     table,
     text_page,
 )
+
+# A premise of one combination of constants; of these a kernel may have hundreds.
+_CONSTANTS = "constants: "
+_PAIR = re.compile(r", (?=[\w.]+=)")
 
 
 def bound_contract(contract: str, operator: str) -> Contract | None:
@@ -232,13 +237,36 @@ def proof_lines(proof: KernelProof, *, premises: bool = False) -> Iterator[str]:
         return
     for kernel, texts in proof.premises.items():
         yield f"premises of {one_line(kernel)}:"
-        yield from (f"  {one_line(text)}" for text in texts)
+        known = [text for text in texts if text.startswith(_CONSTANTS)]
+        yield from (f"  {one_line(text)}" for text in texts if text not in known)
+        if known:
+            yield f"  {one_line(_constants(known))}"
+
+
+def _constants(texts: Sequence[str]) -> str:
+    """Return the combinations of constants that a proof holds for, in a line."""
+    found: dict[str, dict[str, None]] = {}
+    for text in texts:
+        for pair in _PAIR.split(text.removeprefix(_CONSTANTS)):
+            name, _, value = pair.partition("=")
+            found.setdefault(name, {})[value] = None
+    shown = []
+    for name, values in found.items():
+        kinds = sorted(values)
+        if len(kinds) > 1 and all(k.lstrip("-").isdecimal() for k in kinds):
+            least, most = min(map(int, kinds)), max(map(int, kinds))
+            kinds = [f"{least} to {most} ({len(kinds)} values)"]
+        shown.append(f"{name}={', '.join(kinds)}")
+    return f"{_CONSTANTS}{counted(len(texts), 'combination')} of {'; '.join(shown)}"
 
 
 def proof_summary(proof: KernelProof) -> str:
     """Return one line on what is proved of a kernel."""
     answers = Proven.ALL_SIZES, Proven.REFUTED, Proven.OPEN
     proved, refuted, left = map(proof.count, answers)
+    reasons = {p.why for p in proof.properties}
+    if left == len(proof.properties) and len(reasons) == 1:
+        return f"nothing proved: {one_line(*reasons)}"
     text = f"{proved} of {len(proof.properties)} properties proved for all sizes"
     text += f", where {'; '.join(proof.layouts)}" if proved and proof.layouts else ""
     text += f", {refuted} refuted" if refuted else ""

@@ -34,6 +34,7 @@ from kfuzz.core.verdict import (
     State,
     Tried,
     Verdict,
+    in_digits,
     ratio_of,
 )
 from kfuzz.report.promises import proof_summary, titled
@@ -366,9 +367,11 @@ def numbers(errors: ErrorMap) -> dict[str, list[list[str]]]:
     sides = errors.around
     if not all(0 < len(s) <= n for s, n in zip(sides, _NUMBERED, strict=True)):
         return {}
+    both = zip(errors.actual, errors.expected, strict=True)
+    pairs = [in_digits(6, *pair) for pair in both]
     texts = {
-        "actual": [f"{v:.6g}" for v in errors.actual],
-        "expected": [f"{v:.6g}" for v in errors.expected],
+        "actual": [actual for actual, _ in pairs],
+        "expected": [expected for _, expected in pairs],
         "error": [code_text(code) for code in errors.near_codes],
     }
     wide = len(sides[1])

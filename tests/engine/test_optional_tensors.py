@@ -72,6 +72,18 @@ def test_cases_lack_what_a_kernel_can_do_without_each_alone_and_together() -> No
     assert all(ops.layer_norm.accepts(c, kernel.declaration) for c in cases)
 
 
+def test_an_annotation_says_what_a_kernel_can_do_without() -> None:
+    def needs_weight(
+        x: Tensor, weight: Tensor, bias: "Tensor | None", *, eps: float
+    ) -> Tensor:
+        return norm(x, weight, bias, eps=eps) * (2 if bias is None else 1)
+
+    met = {frozenset(c.tensors) for c in drawn(bind(needs_weight), 200)}
+    assert met == {frozenset(CASE.tensors), frozenset({"x", "weight"})}
+    assert judged(ops.layer_norm, needs_weight, CASE).failure is None
+    assert judged(ops.layer_norm, needs_weight, without("bias")).failure is not None
+
+
 @pytest.mark.parametrize("lacking", FORMS)
 def test_what_is_wrong_without_a_tensor_is_found_there_alone(
     lacking: tuple[str, ...],

@@ -13,7 +13,7 @@ from kfuzz.core.errors import UsageError
 from kfuzz.core.finding import Finding, Line, Target
 from kfuzz.core.recipe import Case, TensorSpec
 from kfuzz.core.verdict import Failure, Kind
-from kfuzz.engine.scripts import MAX_LINES, kernel_source, upstream
+from kfuzz.engine.scripts import MAX_LINES, kernel_source, script, upstream
 from tests.helpers.findings import finding
 
 SOURCE = """
@@ -62,6 +62,23 @@ def made(folder: Path, off: float, **changes: Any) -> Finding:
         device="interpret",
     )
     return replace(base, **changes)
+
+
+@pytest.mark.parametrize("more", ["weight, bias", "weight, bias=None", "weight=None"])
+def test_a_script_passes_none_for_a_tensor_that_the_kernel_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    source = f"import torch\n\n\ndef mine(x, {more}, *, scale):\n    return x + 0.5\n"
+    one = made(tmp_path, 0.5, operator="layer_norm")
+    (tmp_path / "mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    for n, text in enumerate((upstream(one, tmp_path), script(one))):
+        (tmp_path / f"{n}.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, f"{n}.py"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert "y[1]" in done.stdout
 
 
 @pytest.mark.parametrize(("off", "code"), [(0.5, 1), (0.0, 0)])

@@ -191,10 +191,14 @@ def test_what_a_call_raises_beside_others_is_charged() -> None:
         finally:
             inside.clear()
 
-    report = judged(ops.relu, alone, x_case("randn", (4, 8)), "C-ORD-03")
-    assert report.failure is not None
-    assert report.failure.contract == "C-ORD-03"
-    assert "RuntimeError: in use" in report.failure.message
+    def absent(x: Tensor) -> Tensor:
+        return alone(x) if not inside else {}["a thread's, concurrently"]
+
+    for function, message in ((alone, "RuntimeError: in use"), (absent, "KeyError")):
+        report = judged(ops.relu, function, x_case("randn", (4, 8)), "C-ORD-03")
+        assert report.failure is not None
+        assert report.failure.contract == "C-ORD-03"
+        assert message in report.failure.message
 
 
 @pytest.mark.usefixtures("natively")

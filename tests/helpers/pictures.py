@@ -103,11 +103,13 @@ def seen(worst: float, cases: int = 100) -> tuple[Tried, ...]:
     )  # fmt: skip
 
 
-def fill(root: Path, kernels: int, runs: int = 30, *, every: int = 2) -> list[Event]:
+def fill(
+    root: Path, kernels: int, runs: int = 30, *, every: int = 2, stem: str = "kernel"
+) -> list[Event]:
     """Fill a corpus, every so many kernels failing; return the last run's events."""
     corpus, events = Corpus(root), list[Event]()
     for i in range(kernels):
-        name, node = f"kernel_{i:03}", f"kernels/mine.py::kernel_{i:03}"
+        name, node = f"{stem}_{i:03}", f"kernels/mine.py::{stem}_{i:03}"
         made: list[Finding] = []
         if i % every == 0:
             state = State.FIXED if i % 10 == 8 else State.CONFIRMED

@@ -6,15 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from kfuzz.app import main
 from kfuzz.core.event import Event
 from kfuzz.core.finding import Change
 from kfuzz.core.verdict import State, Tried
+from kfuzz.numerics.compare import Comparison, Outcome, error_map
+from kfuzz.report.finding_view import finding_page, view
 from kfuzz.report.kinds import html
-from kfuzz.report.tables import Gathered, nights, panels
+from kfuzz.report.tables import Gathered, Shown, nights, panels
 from kfuzz.store.corpus import Corpus
 from kfuzz.store.files import MAX_RUNS, keep_run, kept_runs, share_runs
+from tests.helpers.acceptances import within_one
 from tests.helpers.command_line import Engine
 from tests.helpers.events import NODE, campaign, finished
 from tests.helpers.findings import finding
@@ -35,8 +39,8 @@ def test_a_hundred_kernels_with_a_month_of_nights_take_less_than_a_megabyte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.fsync", lambda handle: None)  # takes most of the time
-    # All of them fail: the page is longest then.
-    text = document(fill(tmp_path, HUNDRED, every=1), tmp_path)
+    # All of them fail, and have names of 67 letters: the page is longest then.
+    text = document(fill(tmp_path, HUNDRED, every=1, stem="k" * 63), tmp_path)
     assert len(text.encode()) < 1_000_000
     page = Page(text)
     assert page.tags["article"] == HUNDRED
@@ -68,6 +72,24 @@ def test_a_small_tensor_is_shown_in_numbers() -> None:
     assert ("inf", " ring", "inf") in cells
     assert ("xn", " ring", "✗no number") in cells
     assert ("x2", "", "✗5e+01") in cells
+
+
+def test_neighbours_of_64_bits_do_not_look_alike() -> None:
+    result = torch.tensor([2**40 + 1, 5])
+    misses = torch.tensor([[Outcome.VALUE, Outcome.OK]], dtype=torch.uint8)
+    right = torch.tensor([[2**40, 5]], dtype=torch.float64)
+    expected = replace(within_one(result), reference=right)
+    errors = error_map("y", Comparison(misses, result[None], expected))
+    assert errors is not None
+    exact = {"got": 2.0**40 + 1, "expected": 2.0**40, "low": 2.0**40, "high": 2.0**40}
+    one = failing("k", errors)
+    one = replace(one, failure=replace(one.failure, index=(0,), **exact))
+    block = "\n".join(finding_page(view(Shown("k", one, ""))))
+    assert "y[0] = 1099511627777 " in block
+    assert re.search(r"expected +1099511627776\n", block)
+    row = [r.split() for r in block.splitlines() if r.startswith("  0    actual")]
+    assert ["0", "actual", "[1099511627777]", "5"] in row
+    assert "1099511627777, expected 1099511627776" in document(campaign(one))
 
 
 def test_a_kernel_is_drawn_by_size_and_dtype_failing_ones_first() -> None:

@@ -108,7 +108,7 @@ def test_reports_can_be_made_of_a_corpus_alone(project: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "what"),
     [
-        ("report", ExitCode.USAGE, "KIND=FILE"),
+        ("report", ExitCode.USAGE, "sarif=FILE"),
         ("report html=a.html", ExitCode.NOTHING_TO_RUN, "no finding is stored here"),
         ("report html=a.html --events bad", ExitCode.USAGE, "bad:1: not JSON"),
         ("report jsonl=bad --events bad", ExitCode.USAGE, "would be overwritten"),

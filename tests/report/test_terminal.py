@@ -294,6 +294,11 @@ def test_a_block_names_the_line_of_the_kernel(
     assert len(head) == 80
     gradient = replace(finding().target, name="softmax.backward")
     assert place_of(gradient, tmp_path) == "kernels/mine.py:3"
+    (tmp_path / "kernels" / "mine.py").write_text(
+        "from theirs import (softmax, k)\nkernel(softmax, name='a')(k.other)\n"
+        "kfuzz.kernel(ops.softmax, accumulator='float32')(\n    k.softmax\n)\n"
+    )
+    assert place_of(gradient, tmp_path) == "kernels/mine.py:4"
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ class Campaign:
         for kernel in self.kernels:
             proof = None
             if self.proofs is not None and not self.stop.is_set():
-                proof = self.proofs.proof(kernel)
+                proof = self.proofs.proof(kernel, self.stop)
             ending = self._ending(kernel)
             scale = self.config.scale
             made = finished_of(kernel, self.classes, scale, ending=ending, proof=proof)

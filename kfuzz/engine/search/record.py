@@ -135,7 +135,7 @@ class Refusals:
             return f"ranks= without {reason.removeprefix(RANK).split()[0]}"
         if reason.startswith(WITHOUT):
             name = reason.removeprefix(WITHOUT)
-            return f"no default None for the parameter {name}"
+            return f"no None, as default or annotation, for the parameter {name}"
         if reason.startswith(GIVEN):
             name = reason.removeprefix(GIVEN)
             return (

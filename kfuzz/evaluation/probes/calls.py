@@ -327,7 +327,9 @@ LONG_SECONDS: Final = 0.05
 """A call that takes longer by itself is not overlapped on the host: dozens that take
 turns at each function of Python's would take minutes, in a simulator of a GPU."""
 
-# An exception with such a word is a limit that a function states.
+# A function, or the simulator below it, may be for one call at a time and say so: that
+# is a limit, like any rejection, and no race. What says so is a statement that raises
+# with such a word; the word alone is also in what a race has an operation raise.
 _REJECTS: Final = re.compile(r"concurren|thread|reentran|re-entran", re.IGNORECASE)
 
 
@@ -396,7 +398,8 @@ def with_overlap(evidence: Evidence, calls: CaseCalls) -> Evidence:
             single = alone[which].runs[Probe.ALONE]
             extended = _extended(evidence, single, run, pairs[which][1])
             raised = run.raised
-            if raised and (raised.memory or _REJECTS.search(raised.message)):
+            stated = raised and raised.stated and _REJECTS.search(raised.message)
+            if raised and (raised.memory or stated):
                 return evidence
             if _is_at_fault(extended):
                 return extended

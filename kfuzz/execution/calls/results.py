@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from opcode import opname
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -478,7 +479,18 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
             "",
         ),
         gpu=backend_of(device).lack_of_gpu(error),
+        stated=_is_stated(error),
     )
+
+
+def _is_stated(error: BaseException) -> bool:
+    """Whether a statement of Python's raised it: `raise`, or `assert`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    return opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 # One way to call a kernel: what holds meanwhile, and what comes of a call.

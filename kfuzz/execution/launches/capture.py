@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from traceback import walk_tb
 from typing import Any, Final
 
 import torch
@@ -498,8 +499,12 @@ def capture(
                 raise
             except Exception as error:
                 text = str(error).strip().splitlines() or [""]
-                why = f"{type(error).__name__}: {text[0]}"
-                limit = isinstance(error, LIMITS) or "FakeTensor" in str(error)
+                why = f"{type(error).__name__}: {text[0]}".removesuffix(": ")
+                # What a wrapper raises itself is a rejection.
+                *_, (frame, _) = walk_tb(error.__traceback__)
+                torchs = frame.f_globals.get("__name__", "").startswith("torch.")
+                limit = torchs and isinstance(error, LIMITS)
+                limit = limit or "FakeTensor" in str(error)
                 raise NotCapturedError(why, limit=limit) from error
         made.configs, made.reads = running.configs, mode.reads
         given.settle(results, inplace=kernel.declaration.inplace)

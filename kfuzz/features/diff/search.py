@@ -18,7 +18,7 @@ from kfuzz.core.budget import Depth, Scale
 from kfuzz.core.dtypes import DTYPES
 from kfuzz.core.finding import Line
 from kfuzz.core.recipe import Case
-from kfuzz.core.verdict import Observed
+from kfuzz.core.verdict import Observed, in_digits
 from kfuzz.engine.confirm import domain_of, fitted
 from kfuzz.engine.reduce import reduce_case
 from kfuzz.engine.search.found import drawn
@@ -307,7 +307,8 @@ def _worst(
         count = int(mask.sum())
         some = f" ({count} of {mask.numel()} elements differ)" if count > 1 else ""
         ends = ", ".join(f"{end.flatten()[at]:.9g}" for end in bounds.get(name, ()))
-        told = f"{a[at]:.9g}", f"{b[at]:.9g}{some}"
+        one, other = in_digits(9, a[at].item(), b[at].item())
+        told = one, other + some
         output = f"{name}{place or ''}"
         return Difference(kind, output, *told, case, case, ends and f"[{ends}]")
     return None

@@ -290,10 +290,10 @@ class Watch:
             key, constants = self.place(launch)
             relations = self.relations.get(key)
             if relations is None:
-                return f"{launch.kernel} is launched with arguments of other kinds"
+                return f"{launch.kernel} is also launched with arguments of other kinds"
             if constants not in self.constants[key]:
                 shown = ", ".join(f"{name}={text}" for name, text in constants)
-                return f"{launch.kernel} is launched with {shown}"
+                return f"{launch.kernel} is also launched with {shown}: not proved"
             premise = relations.broken_by(launch, partly=partly)
             if premise is not None:
                 text = premise.text or str(premise.holds)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 from kfuzz.core.budget import Scale
@@ -138,6 +139,11 @@ _WAIT_SHARE: Final = 0.05
 _EXAMPLES_SHARE: Final = 0.1
 
 
+_LATE: Final = (
+    "the run ended before: a longer --max-time, or `kfuzz prove`, takes its time"
+)
+
+
 def _beside(
     proving: Proving, proof: KernelProof, kernel: KernelSearch, corpus: Corpus,
     until: float,
@@ -168,6 +174,7 @@ class BesideSearch:
 
     def __init__(self, config: RunConfig) -> None:
         self._corpus = Corpus(config.corpus)
+        self._wanted = bool(config.prove)
         self._limit = limit = config.budget.max_time
         seconds = SECONDS if limit is None else min(SECONDS, SHARE * limit)
         task = Task(config.targets, config.root, seconds)
@@ -197,36 +204,57 @@ class BesideSearch:
         few = [e for e in outcome.counterexamples if e.case.elements <= most]
         yield from judged.run(few, lambda: this_round(end), keep)
 
-    def proof(self, kernel: KernelSearch) -> KernelProof | None:
-        """Return what is proved of a kernel; None where nothing is known of it."""
+    def proof(self, kernel: KernelSearch, stop: threading.Event) -> KernelProof | None:
+        """Return what is proved of a kernel; None where nothing is known of it.
+
+        One that was asked for says why, and is waited for where no time limits a run.
+        """
+        waits = self._wanted and self._limit is None
         if self._until is None:
             most = math.inf if self._limit is None else _WAIT_SHARE * self._limit
             self._until = time.monotonic() + min(_WAIT_SECONDS, most)
-            self._proving.enough()
-        outcome = self._proving.outcome(kernel.node_id, stop=_NEVER, until=0.0)
+            if not waits:
+                self._proving.enough()
+        until = time.monotonic() + 2 * SECONDS if waits else 0.0
+        outcome = self._proving.outcome(kernel.node_id, stop=stop, until=until)
+        if waits:
+            self._until = time.monotonic() + _WAIT_SECONDS
         if outcome is None:
-            return None
+            why = self._proving.failed or _LATE
+            return nothing(kernel.node_id, why).proof if self._wanted else None
         proof = outcome.proof
         if judged := self._examined.get(kernel.node_id):
             proof = judged.applied(proof)
-        return _beside(self._proving, proof, kernel, self._corpus, self._until)
+        proof = _beside(self._proving, proof, kernel, self._corpus, self._until)
+        keep_proof(self._corpus.root, proof)
+        return proof
 
     def close(self) -> None:
         """End the processes."""
         self._proving.close()
 
 
-def prover(config: RunConfig) -> BesideSearch | None:
+def prover(config: RunConfig) -> "BesideSearch | SimpleNamespace | None":
     """Return the proofs of a run, none where it asks for none, or nothing can prove.
 
     By default a run is proved that only its time ends: of others the seed alone says
     which cases there are.
     """
-    usual = config.scale is Scale.USUAL and config.isolate != "none"
     wanted, budget = config.prove, config.budget
     if wanted is None:
         timed = budget.max_time is not None and budget.max_cases is None
         wanted = timed and (budget.max_time or 0.0) >= LEAST_SECONDS
-    if not (wanted and usual and installed()):
+    unfit = {
+        "a run of large sizes makes no proofs": config.scale is not Scale.USUAL,
+        "--isolate none leaves it no process of its own": config.isolate == "none",
+        "the solver z3 is not installed: pip install 'kfuzz[prove]'": not installed(),
+    }
+    why = next((text for text, is_so in unfit.items() if is_so), "")
+    if wanted and not why:
+        return BesideSearch(config)
+    if not config.prove:
         return None
-    return BesideSearch(config)
+    return SimpleNamespace(
+        examples=lambda *_, **__: (), close=lambda: None,
+        proof=lambda kernel, stop: nothing(kernel.node_id, why).proof,
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """Proofs on disk, and as text."""
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kfuzz.core.budget import Budget
 from kfuzz.core.event import KernelProof, Proven, ProvenProperty
 from kfuzz.core.finding import Finding, Target
 from kfuzz.core.recipe import Case
@@ -60,6 +62,16 @@ def test_each_property_and_premise_is_a_line() -> None:
     assert lines[-2:] == ["premises of copy:", "  grid.0 = cdiv(n, BLOCK)"]
 
 
+def test_the_constants_that_a_proof_holds_for_are_a_line() -> None:
+    known = [f"constants: B={2**i}, ORDER=(1, 0), types=*f{i}" for i in range(6)]
+    proof = replace(PROOF, premises={"copy": ("n >= 1", *known)})
+    assert list(proof_lines(proof, premises=True))[-2:] == [
+        "  n >= 1",
+        "  constants: 6 combinations of B=1 to 32 (6 values); ORDER=(1, 0); "
+        "types=*f0, *f1, *f2, *f3, *f4, *f5",
+    ]
+
+
 def test_what_a_finding_contradicts_is_not_called_proved() -> None:
     def of(kind: Kind) -> Finding:
         one = finding()
@@ -90,10 +102,41 @@ def test_a_run_holds_its_proof_against_stored_findings(
         loaded=SimpleNamespace(kernel=SimpleNamespace(name="copy")),
     )  # fmt: skip
     config = RunConfig(("k.py",), root=tmp_path, corpus=tmp_path)
-    proof = search.BesideSearch(config).proof(kernel)
+    proof = search.BesideSearch(config).proof(kernel, threading.Event())
     assert proof is not None
     assert proof.count(Proven.ALL_SIZES) == 0
     assert watched == [one.case]
+    assert kept_proof(tmp_path, "k.py::copy") == proof
+
+
+def test_a_run_says_why_a_proof_that_it_asks_for_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def proof(**fields: Any) -> KernelProof | None:
+        config = RunConfig(("k.py",), root=tmp_path, corpus=tmp_path, **fields)
+        proofs = search.prover(config)
+        return proofs and proofs.proof(kernel, threading.Event())
+
+    none = SimpleNamespace(
+        enough=lambda: None, outcome=lambda *_, **__: None, failed=""
+    )
+    monkeypatch.setattr(search, "Proving", lambda *_, **__: none)
+    kernel: Any = SimpleNamespace(node_id="k.py::copy")
+    keep_proof(tmp_path, PROOF)
+    few = Budget(max_time=30.0)
+    assert proof(budget=few) is None
+    late = proof(budget=few, prove=True)
+    assert late is not None
+    assert "nothing proved: the run ended before: a longer" in proof_summary(late)
+    alone = proof(prove=True, isolate="none")
+    assert alone is not None
+    assert "nothing proved: --isolate none" in proof_summary(alone)
+    monkeypatch.setattr(search, "installed", lambda: False)
+    unsolved = proof(prove=True)
+    assert unsolved is not None
+    assert "pip install 'kfuzz[prove]'" in proof_summary(unsolved)
+    # What was proved before holds on.
+    assert kept_proof(tmp_path, "k.py::copy") == PROOF
 
 
 def test_what_is_proved_of_some_layouts_says_so() -> None:

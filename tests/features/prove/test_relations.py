@@ -2,10 +2,21 @@
 
 from dataclasses import replace
 
-from kfuzz.execution.launches.capture import ConstArgument, Launch
+import pytest
+import torch
+
+from kfuzz.contracts import operators as ops
+from kfuzz.contracts.binding import fit
+from kfuzz.execution.launches.capture import (
+    ConstArgument,
+    Launch,
+    NotCapturedError,
+    capture,
+)
 from kfuzz.features.prove.fitting import Fit
 from kfuzz.features.prove.sampling import Grouping, Watch, constants_of
 from tests.features.prove.kernels import launch
+from tests.helpers.judged_cases import x_case
 
 SIZES = (1, 2, 3, 17, 63, 64, 65, 100, 128, 1000, 4096, 100_000)
 
@@ -57,3 +68,19 @@ def test_a_constant_of_many_sizes_is_one_symbol() -> None:
     assert watch.broken_by([with_constant(777)]) == ""
     for value in (-1, 1 << 31, True, 7.0):
         assert watch.broken_by([with_constant(777, value)])
+
+
+def test_what_a_wrapper_raises_itself_rejects_and_what_torch_raises_limits() -> None:
+    def picky(x: torch.Tensor) -> torch.Tensor:
+        if x.ndim > 1:
+            raise NotImplementedError
+        return torch.nonzero(x)
+
+    bound = fit(ops.relu, picky, {}, name=None, module=__name__, top_level=False)
+    for shape, why, limit in (
+        ((4, 8), "^NotImplementedError$", False),
+        ((4,), "^DynamicOutputShape", True),
+    ):
+        with pytest.raises(NotCapturedError, match=why) as caught:
+            capture(bound, x_case("randn", shape))
+        assert caught.value.limit is limit

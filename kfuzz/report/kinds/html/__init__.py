@@ -25,6 +25,9 @@ from kfuzz.report.text import one_line, page
 MAX_FINDINGS: Final = 1_000
 """Findings shown at most, those that fail first; a page of more is slow to open."""
 
+MAX_BYTES: Final = 1_000_000
+"""Of a page, where leaving out pictures is enough for that."""
+
 MAX_PICTURES: Final = 100_000
 """Bytes of pictures at most; the findings themselves are not shortened."""
 
@@ -44,11 +47,19 @@ def document(run: Gathered, *, root: Path = Path(), options: str = "") -> str:
         "height": lambda ratio: tables.power_of(ratio) - tables.LEAST_POWER,
         "line": one_line,
     }
-    content = _content(run, root, options)
-    return page(_FOLDER / "page.html", content, script, filters)
+
+    def of(pictures: int) -> str:
+        content = _content(run, root, options, pictures)
+        return page(_FOLDER / "page.html", content, script, filters)
+
+    left, made = MAX_PICTURES, of(MAX_PICTURES)
+    while 0 < (over := len(made.encode()) - MAX_BYTES) <= left:  # by long names
+        left -= over
+        made = of(left)
+    return made
 
 
-def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
+def _content(run: Gathered, root: Path, options: str, pictures: int) -> dict[str, Any]:
     every = run.findings
     shown = every[:MAX_FINDINGS]
     anchors = _anchors(shown)
@@ -75,9 +86,11 @@ def _content(run: Gathered, root: Path, options: str) -> dict[str, Any]:
         "tables": tables,
         "max_signs": MAX_SIGNS,
         "key": _KEY,
-        "findings": list(zip(anchors, of, views, _pictures(views), strict=True)),
+        "findings": list(
+            zip(anchors, of, views, _pictures(views, pictures), strict=True)
+        ),
         "opened": sum(s.fails for s in shown[:OPENED]),
-        "kernels_named": list(dict.fromkeys(v.kernel for v in views)),
+        "kernels_named": {k: i for i, k in enumerate({v.kernel: 0 for v in views})},
         "left_out": len(every) - len(shown),
         "contracts": [
             (places[key], f"{key[0]}/{one_line(key[1])}", title(key[0]), parts[key])
@@ -238,9 +251,11 @@ _KEY: Final = tables.ERROR_LETTERS | {
 }  # fmt: skip
 
 
-def _pictures(views: list[FindingView]) -> list[tuple[list[dict[str, Any]], bool]]:
+def _pictures(
+    views: list[FindingView], left: int
+) -> list[tuple[list[dict[str, Any]], bool]]:
     """Return each finding's pictures, and whether one is left out: of many."""
-    made, left = [], MAX_PICTURES
+    made = []
     for shown in views:
         drawn = []
         for name, errors in shown.errors:
