@@ -25,15 +25,13 @@ _APART: Final = frozenset({_INCIDENTS, _CHEATS, _BASELINES})
 
 @cache
 def everywhere() -> dict[str, Witness]:
-    """Return the witnesses of all modules beside this one, and below, by name.
-
-    Those below are in `classes` and `shipped`.
+    """Return the witnesses of all modules beside this one, and in `classes`, by name.
 
     It imports these modules. What is planted, of gradients or for a GPU alone is
     listed elsewhere.
     """
     folder = Path(__file__).parent
-    places = ("*.py", "classes/*.py", "shipped/*.py")
+    places = ("*.py", "classes/*.py")
     files = [file for place in places for file in sorted(folder.glob(place))]
     names = [".".join(f.relative_to(folder).with_suffix("").parts) for f in files]
     names = [n for n in names if n not in _APART and not n.endswith("__init__")]

@@ -62,8 +62,8 @@ class Raised:
             "" if that is not why.
         gpu: what says that the call needs a GPU, where it was made without one; "" if
             nothing does.
-        stated: whether a `raise` or an `assert` in Python raised it, and not an
-            operation, a lookup or compiled code that failed.
+        stated: whether a `raise`, an `assert` or compiled code that was called raised
+            it, and not an operation or a lookup that failed.
     """
 
     type: str

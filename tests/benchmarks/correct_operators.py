@@ -18,10 +18,13 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from kfuzz.contracts.binding import REGISTRY, BoundKernel
 from kfuzz.contracts.witnesses.roster import everywhere
-from kfuzz.contracts.witnesses.witness import Witness
 from kfuzz.core.budget import SizeBudget
+from tests.helpers import other_algorithms
 from tests.helpers.batched import Tally, tallied
+
+OTHERS: Final = REGISTRY[other_algorithms.__name__]
 
 CASES: Final = 2_000
 ITEMS: Final = 10
@@ -33,27 +36,27 @@ COMPILED: Final = SizeBudget(1 << 14, 1 << 12)
 INTERPRETED: Final = SizeBudget(1 << 11, 8)
 
 
-def correct(globs: Sequence[str]) -> list[tuple[str, Witness]]:
-    """Return the conforming witnesses of operators, with the names of these."""
+def correct(globs: Sequence[str]) -> list[tuple[BoundKernel, bool]]:
+    """Return correct kernels of operators, and whether each is interpreted."""
     found = [
-        (witness.load().operator.name, name, witness)
-        for name, witness in everywhere().items()
+        (witness.load(), "interpret" in witness.backends)
+        for witness in everywhere().values()
         if witness.conforming
     ]
+    found += [(kernel, False) for kernel in OTHERS]
     return [
-        (operator, witness)
-        for operator, _, witness in sorted(found, key=lambda f: f[:2])
-        if any(fnmatch.fnmatchcase(operator, glob) for glob in globs)
+        each
+        for each in sorted(found, key=lambda f: (f[0].operator.name, f[0].name))
+        if any(fnmatch.fnmatchcase(each[0].operator.name, glob) for glob in globs)
     ]
 
 
 def proven(
-    witness: Witness, cases: int, seconds: float = SECONDS
+    kernel: BoundKernel, interpreted: bool, cases: int, seconds: float = SECONDS
 ) -> tuple[Tally, bool]:
     """Return what cases of one kernel gave, and whether they speak for it."""
-    interpreted = "interpret" in witness.backends
     made = tallied(
-        witness.load(),
+        kernel,
         cases,
         budget=INTERPRETED if interpreted else COMPILED,
         items=1 if interpreted else ITEMS,
@@ -77,25 +80,25 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     torch.set_num_threads(1)
     wanted = [
-        (operator, witness)
-        for operator, witness in correct(options.operators)
-        if any(fnmatch.fnmatchcase(witness.kernel, g) for g in options.kernels)
+        each
+        for each in correct(options.operators)
+        if any(fnmatch.fnmatchcase(each[0].name, g) for g in options.kernels)
     ]
     heads = ("operator", "kernel", *COLUMNS, "findings", "s")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     open_ones = []
-    for operator, witness in wanted:
+    for kernel, interpreted in wanted:
         began = time.monotonic()
-        made, is_proven = proven(witness, options.cases, options.seconds)
+        made, is_proven = proven(kernel, interpreted, options.cases, options.seconds)
         spent = round(time.monotonic() - began, 1)
         counts = [made.counts[column] for column in COLUMNS]
         found = "; ".join([*made.findings, *made.errors.values()]) or "none"
-        row = (operator, witness.kernel, *counts, found, spent)
+        row = (kernel.operator.name, kernel.name, *counts, found, spent)
         print(f"| {' | '.join(str(value) for value in row)} |", flush=True)
         for key, text in made.findings.items():
             print(f"    {key}: {text}", file=sys.stderr)
         if not is_proven:
-            open_ones.append(witness.kernel)
+            open_ones.append(kernel.name)
     print(f"{len(wanted)} kernels" + "".join(f"; not proven: {n}" for n in open_ones))
     return int(bool(open_ones) or not wanted)
 

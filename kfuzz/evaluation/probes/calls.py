@@ -328,8 +328,8 @@ LONG_SECONDS: Final = 0.05
 turns at each function of Python's would take minutes, in a simulator of a GPU."""
 
 # A function, or the simulator below it, may be for one call at a time and say so: that
-# is a limit, like any rejection, and no race. What says so is a statement that raises
-# with such a word; the word alone is also in what a race has an operation raise.
+# is a limit, like any rejection, and no race. What says so raises with such a word; the
+# word is also in what a race has an operation raise.
 _REJECTS: Final = re.compile(r"concurren|thread|reentran|re-entran", re.IGNORECASE)
 
 

@@ -484,13 +484,14 @@ def raised_by(error: BaseException, device: torch.device) -> Raised:
 
 
 def _is_stated(error: BaseException) -> bool:
-    """Whether a statement of Python's raised it: `raise`, or `assert`."""
+    """Whether `raise`, `assert` or what was called raised it, and no operation."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:
         return False
-    return opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+    done = opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
+    return done == "RAISE_VARARGS" or done.startswith("CALL")  # compiled code's
 
 
 # One way to call a kernel: what holds meanwhile, and what comes of a call.

@@ -1,4 +1,4 @@
-"""Other algorithms than torch's, written with its operators."""
+"""Correct kernels by other algorithms than torch's, written with its operators."""
 
 import itertools
 from typing import Any
@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from kfuzz.contracts import kernel
 from kfuzz.contracts import operators as ops
-from kfuzz.contracts.witnesses.witness import LONG_ROWS, SQUARE, Shape, witness
 
 # Convolutions as sums over the taps of the filter.
 
@@ -67,30 +66,24 @@ def scattered(
     return cut.to(x.dtype)
 
 
-conv3d_by_taps = witness((2, 2, 4, 4, 4), (4, 2, 1, 1, 1), (4,), backends=("cpu",))(
-    kernel(ops.conv3d, name="conv3d_by_taps")(by_taps)
-)
-conv_transpose2d_scattered = witness(
-    (2, 2, 8, 8), (2, 4, 1, 1), (4,), backends=("cpu",)
-)(kernel(ops.conv_transpose2d, name="conv_transpose2d_scattered")(scattered))
+conv3d_by_taps = kernel(ops.conv3d, name="conv3d_by_taps")(by_taps)
+conv_transpose2d_scattered = kernel(
+    ops.conv_transpose2d, name="conv_transpose2d_scattered"
+)(scattered)
 
 
 # Normalisation of weights by another algorithm than torch's.
 
 
-@witness(SQUARE, (64,), backends=("cpu",))
 @kernel(ops.weight_norm)
 def scaled_weight_norm(v: Tensor, g: Tensor) -> Tensor:
-    """Conforming: by the reciprocal root."""
+    """By the reciprocal root."""
     wide = v.float()
     scale = torch.rsqrt((wide * wide).sum(-1))
     return (wide * (g.float() * scale)[:, None]).to(v.dtype)
 
 
 # Products of codes with scales, group by group, in torch.
-
-BLOCKS: tuple[Shape, ...] = ((16, 256), (256, 128), (16, 2), (2, 1))
-MX: tuple[Shape, ...] = ((16, 64), (64, 16), (16, 2), (2, 16))
 
 
 def _by_blocks(
@@ -107,13 +100,12 @@ def _by_blocks(
     return y
 
 
-@witness(*BLOCKS, backends=("cpu",))
 @kernel(ops.scaled_matmul_blocks)
 def promoted_scaled_matmul_blocks(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *, block: int = 128,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:  # fmt: skip
-    """Conforming: each block is scaled and added in float32."""
+    """Each block is scaled and added in float32."""
     return _by_blocks(a, b, scale_a, scale_b, block).to(dtype)
 
 
@@ -122,21 +114,19 @@ def _powers(codes: Tensor, none: float) -> Tensor:
     return torch.where(codes == 255, none, made)
 
 
-@witness(*MX, backends=("cpu",))
 @kernel(ops.mx_matmul)
 def promoted_mx_matmul(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:  # fmt: skip
-    """Conforming: each block of 32 is scaled and added in float32."""
+    """Each block of 32 is scaled and added in float32."""
     left, right = _powers(scale_a, torch.nan), _powers(scale_b, torch.nan)
     return _by_blocks(a, b, left, right, 1).to(dtype)
 
 
-@witness((16, 64), (8, 16), (2, 16), (2, 2), backends=("cpu",))
 @kernel(ops.gptq_matmul, intermediates="float32")
 def late_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """Conforming: zero points are taken off the sums."""
+    """Zero points are taken off the sums."""
     n = torch.stack([(codes >> 4 * i) & 15 for i in range(8)], 1).flatten(0, 1).float()
     z = torch.stack([(zero >> 4 * i) & 15 for i in range(8)], -1).flatten(-2) + 1
     y = torch.zeros(x.shape[0], codes.shape[1])
@@ -151,8 +141,6 @@ def late_gptq_matmul(x: Tensor, codes: Tensor, scale: Tensor, zero: Tensor) -> T
 # Linear attention in chunks: matrix products within a chunk, a state between chunks.
 
 CHUNK = 16
-ROWS = (2, 4, 2, 4)
-STATE = (2, 2, 4, 4)
 
 
 def _heads(x: Tensor, start: int) -> Tensor:
@@ -168,7 +156,6 @@ def _differences(g: Tensor) -> tuple[Tensor, Tensor]:
     return total, torch.exp(apart.masked_fill(~lower, float("-inf")))
 
 
-@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS, STATE, backends=("cpu",))
 @kernel(ops.linear_attention)
 def chunked_linear_attention(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None = None,
@@ -201,14 +188,13 @@ def chunked_linear_attention(
     return y, held
 
 
-@witness(ROWS, ROWS, ROWS, ROWS[:3], ROWS[:3], STATE, backends=("cpu",))
 @kernel(ops.delta_rule)
 def chunked_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None,
     state: Tensor | None = None, *, scale: float | None = None,
     normalize: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Conforming: a triangular system for each chunk."""
+    """A triangular system for each chunk."""
     (b, steps, h, d), e = k.shape, v.shape[-1]
     scale = d**-0.5 if scale is None else scale
     held = torch.zeros(b, h, d, e) if state is None else state.clone()
@@ -252,12 +238,11 @@ def chunked_delta_rule(
 INF = float("inf")
 
 
-@witness((64, 32), backends=("cpu",))
 @kernel(ops.topk_routing)
 def routing_by_maxima(
     logits: Tensor, *, k: int = 2, renormalize: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Conforming: the softmax of the chosen logits where it is renormalised."""
+    """The softmax of the chosen logits where it is renormalised."""
     left = logits.float()
     top = left.amax(-1, keepdim=True)
     total = torch.exp(left - top).sum(-1, keepdim=True)
@@ -277,18 +262,16 @@ def routing_by_maxima(
     return torch.exp(chosen - top) / total, torch.cat(named, -1)
 
 
-@witness(LONG_ROWS, backends=("cpu",))
 @kernel(ops.top_k_filter)
 def sorted_top_k_filter(logits: Tensor, *, k: int = 1) -> Tensor:
-    """Conforming: k elements are kept, however many are equal."""
+    """K elements are kept, however many are equal."""
     kept = logits.topk(k, -1).indices
     return torch.full_like(logits, -INF).scatter(-1, kept, logits.gather(-1, kept))
 
 
-@witness(LONG_ROWS, backends=("cpu",))
 @kernel(ops.top_p_filter)
 def rising_top_p_filter(logits: Tensor, *, p: float = 0.9) -> Tensor:
-    """Conforming: what lies below 1 - p is left out."""
+    """What lies below 1 - p is left out."""
     if logits.numel() == 0:
         return logits.clone()
     ordered, order = logits.sort(-1)

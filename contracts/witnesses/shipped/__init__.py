@@ -1,1 +1,0 @@
-"""Correct kernels and faults of operators that libraries ship, in Triton or torch."""
