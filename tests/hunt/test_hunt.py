@@ -155,7 +155,7 @@ def test_a_search_that_compared_nothing_fails(
 ) -> None:
     monkeypatch.setattr(wheels, "install", lambda *_: tmp_path)
     monkeypatch.setattr(
-        searching, "search", lambda *words: searching.Searched(words[-1], cases)
+        searching, "search", lambda *words, **_: searching.Searched(words[-1], cases)
     )
     words = ["", "--package", "torchnorm==1.0", "--keep", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", words)
