@@ -489,6 +489,7 @@ _GELU: Final = {
     "": (reference_gelu, "gelu"),
     "tanh_form": (reference_gelu_tanh, "gelu_tanh"),
 }
+_GELU_TANH: Final = {"": _GELU["tanh_form"]}
 silu = pointwise(
     "silu",
     reference_silu,
@@ -508,7 +509,7 @@ gelu = pointwise(
 gelu_tanh = pointwise(
     "gelu_tanh",
     reference_gelu_tanh,
-    by_forms("activated", {"": _GELU["tanh_form"]}, doubles=True),
+    by_forms("activated", _GELU_TANH, doubles=True),
     gradient=differentiable("x", forms=(gelu_by_tanh,)),
 )
 swiglu = pointwise(
@@ -531,32 +532,38 @@ geglu = pointwise(
 )
 
 
-def and_mul(name: str, *forms: Oracle) -> Operator:
+def and_mul(name: str, function: Oracle, error_model: ErrorModel) -> Operator:
     """Return the operator of rows that hold a gate, then what it is applied to.
 
     Args:
         name: its name.
-        forms: the function of the gate, and other algorithms of it.
+        function: the function of the gate.
+        error_model: of the product, with `gate` and `up` apart.
     """
 
-    def packed(form: Oracle) -> Oracle:
-        def oracle(x: Any) -> Any:
-            gate, up = x.chunk(2, -1)
-            return form(gate) * up
+    def oracle(x: Any) -> Any:
+        return gated(function)(*x.chunk(2, -1))
 
-        oracle.__doc__ = f"{name.removesuffix('_and_mul')} of x[:, :D/2] by x[:, D/2:]."
-        return oracle
+    def apart(problem: nm.Problem) -> nm.Acceptance:
+        gate, up = problem.tensors["x"].chunk(2, -1)
+        return error_model(replace(problem, tensors={"gate": gate, "up": up}))
 
-    made = tuple(map(packed, forms))
+    oracle.__doc__ = f"{name.removesuffix('_and_mul')} of x[:, :D/2] by x[:, D/2:]."
     return defined(
-        name, inputs={"x": ks.tensors("* D")}, oracle=made[0], forms={"": made},
+        name, inputs={"x": ks.tensors("* D")}, oracle=oracle, error_model=apart,
         shape_class="D % 2 == 0",
     )  # fmt: skip
 
 
-silu_and_mul = and_mul("silu_and_mul", reference_silu)
-gelu_and_mul = and_mul("gelu_and_mul", reference_gelu, gelu_by_erf)
-gelu_tanh_and_mul = and_mul("gelu_tanh_and_mul", reference_gelu_tanh, gelu_by_tanh)
+silu_and_mul = and_mul(
+    "silu_and_mul", reference_silu, by_forms("gated", {"": _SILU[""]}, growth=1)
+)
+gelu_and_mul = and_mul(
+    "gelu_and_mul", reference_gelu, by_forms("gated", {"": _GELU[""]}, growth=2)
+)
+gelu_tanh_and_mul = and_mul(
+    "gelu_tanh_and_mul", reference_gelu_tanh, by_forms("gated", _GELU_TANH, growth=2)
+)
 
 
 def reference_rope(

@@ -70,10 +70,6 @@ def _merged_parts(
     return torch.stack([v for v, _ in merged]), torch.stack([s for _, s in merged])
 
 
-def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
-
-
 def _logarithms(dims: str) -> Any:
     return ks.tensors(dims, dtype="float32", within=(-1e4, 1e4))
 
@@ -105,12 +101,6 @@ parts = kfuzz.Operator(
     },
     oracle=_merged_parts, shape_class=f"{SMALL} and T >= 1 and P >= 2", **STATE,
 )  # fmt: skip
-silu_mul = kfuzz.Operator(
-    "silu_and_mul",
-    inputs={"x": ks.tensors("T D")},
-    oracle=lambda x: F.silu(_halves(x)[0]) * _halves(x)[1],
-    shape_class="D % 2 == 0 and D >= 2",
-)
 
 
 def _positions(
@@ -185,9 +175,13 @@ def flashinfer_add_rms_norm(
     return x, residual
 
 
-kfuzz.kernel(silu_mul, layouts="inner_contiguous", name="flashinfer_silu_and_mul")(
-    lambda x: activation.silu_and_mul(x)
-)
+kfuzz.kernel(
+    ops.silu_and_mul,
+    ranks={2},
+    shape_class="D >= 2",
+    layouts="inner_contiguous",
+    name="flashinfer_silu_and_mul",
+)(lambda x: activation.silu_and_mul(x))
 kfuzz.kernel(pair, layouts="contiguous", name="flashinfer_merge_state")(
     lambda v, s, v_other, s_other: cascade.merge_state(v, s, v_other, s_other)
 )
