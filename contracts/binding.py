@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 import sys
 from collections.abc import (
     Callable,
@@ -533,10 +534,15 @@ def match_signature(
     return Arguments(names, passed, wanted, order, frozenset(nullable))
 
 
+_NONE: Final = re.compile(r"\|\s*None\b|\bNone\s*\||\bOptional\[|\bUnion\[.*\bNone\b")
+
+
 def _takes_none(parameter: inspect.Parameter) -> bool:
     """Whether a parameter says that it takes None, by its default or annotation."""
-    written = str(parameter.annotation)  # a text, where its module has them be texts
-    return parameter.default is None or "None" in written or "Optional[" in written
+    given = parameter.annotation
+    if isinstance(given, str):  # where its module has annotations be texts
+        return parameter.default is None or _NONE.search(given) is not None
+    return parameter.default is None or type(None) in getattr(given, "__args__", ())
 
 
 def _positions(

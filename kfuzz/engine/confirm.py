@@ -154,6 +154,8 @@ def confirm(runner: Runner, case: Case, signature: Signature) -> Confirmation:
     if len(same) == len(reports):
         return Confirmation(State.CONFIRMED, same[0].failure, note=note)
     failures = [r.failure for r in reports if r.failure is not None]
+    if same:  # what shows at times is not another way
+        failures = [f for f in failures if not takes_way(f)]
     return Confirmation(
         State.FLAKY if same else State.UNREPRODUCED,
         same[0].failure if same else None,

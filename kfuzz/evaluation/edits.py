@@ -459,7 +459,8 @@ def is_foreign(piece: Any) -> bool:
 
 def referred(function: FunctionType) -> Iterator[Any]:
     """Yield what a function refers to by name, through modules and closures too."""
-    names = {n for code in all_codes(function.__code__) for n in code.co_names}
+    # In order: what is drawn for a kernel follows from it.
+    names = dict.fromkeys(n for c in all_codes(function.__code__) for n in c.co_names)
     for name in names:
         held = function.__globals__.get(name)
         yield held

@@ -90,6 +90,8 @@ def a_writes(x):
 def test_a_package_is_bound_checked_and_set_up(project: Project) -> None:
     project.write("library/__init__.py", "")
     project.write("library/folder/kernels.py", LIBRARY)  # without an __init__
+    project.write("library/folder/tests/test_it.py", "import os\nos._exit(7)\n")
+    project.write("library/odd.py", "raise type('Skipped', (BaseException,), {})\n")
     done = project.kfuzz("init", "library")
     assert done.returncode == 0, done.stderr
     assert "library.folder.kernels.my_softmax: ops.softmax" in done.stdout

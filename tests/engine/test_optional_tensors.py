@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from torch import Tensor
@@ -82,6 +82,23 @@ def test_an_annotation_says_what_a_kernel_can_do_without() -> None:
     assert met == {frozenset(CASE.tensors), frozenset({"x", "weight"})}
     assert judged(ops.layer_norm, needs_weight, CASE).failure is None
     assert judged(ops.layer_norm, needs_weight, without("bias")).failure is not None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "takes"),
+    [
+        (Tensor | None, True), ("Optional[Tensor]", True),
+        ("Union[Tensor, None]", True), (Tensor, False), ("Tensor", False),
+        ("Tensor, never None", False),
+        (Annotated[Tensor, "not None"], False), (Callable[[], None], False),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_annotation_needs_it(annotation: Any, takes: bool) -> None:
+    def own(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
+        return norm(x, weight, bias, eps=eps)
+
+    own.__annotations__["bias"] = annotation
+    assert bind(own).arguments.nullable == ({"bias"} if takes else set())
 
 
 @pytest.mark.parametrize("lacking", FORMS)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from kfuzz.contracts.classes import CLASSES
 from kfuzz.core.budget import Scale
 from kfuzz.evaluation.drawing import sizes_in_code
+from kfuzz.evaluation.edits import referred
 from kfuzz.evaluation.evaluator import Evaluator, setting_of
 from kfuzz.evaluation.worker import Worker
 from kfuzz.targets.load import load_all
@@ -122,3 +124,12 @@ def test_cases_of_a_seed_do_not_follow_what_calls_count(tmp_path: Path) -> None:
         )  # fmt: skip
 
     assert generated(0) == generated(2)
+
+
+def test_sizes_come_in_the_order_of_the_code() -> None:
+    """A seed means the same cases in each process: no set's order is in them."""
+    held = {f"LIMIT_{n}": n for n in (1500, 777, 3333, 999, 2777)}
+    text = f"def of(x):\n    return x if x in ({', '.join(held)},) else 0\n"
+    made: dict[str, Any] = {"__name__": "kernels", **held}
+    exec(text, made)
+    assert list(referred(made["of"])) == [*held.values()]

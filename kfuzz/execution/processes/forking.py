@@ -397,6 +397,14 @@ def keep_bytecode() -> None:
     except OSError:
         return
     setattr(external, _NAME, _kept(named, folder, forbidden=sys.dont_write_bytecode))
+    write = external._write_atomic  # type: ignore[attr-defined]
+
+    def written(path: str, data: bytes, *mode: int) -> None:
+        write(path, data, *mode)
+        if os.stat(path).st_size < len(data):  # the disk is full: it is never whole
+            os.unlink(path)
+
+    external._write_atomic = written  # type: ignore[attr-defined]
     sys.dont_write_bytecode = False  # what is written goes to that folder
 
 

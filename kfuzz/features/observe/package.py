@@ -49,6 +49,10 @@ _BEGUN: Final = "begun"
 _NONE: Final = (-1, -1)
 _OTHERS: Final = re.compile(r"(^|_)(bwd|backward|grad|ref(_|$))", re.IGNORECASE)
 """Names of gradients and references."""
+_RUN: Final = re.compile(
+    r"test_|(tests?|examples|scripts|benchmarks|conftest|setup|__main__)$"
+)
+"""Names of what is run, and not imported."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,9 @@ def _imported(package: str) -> tuple[list[ModuleType], dict[str, str]]:
             continue
         try:
             found.append(importlib.import_module(name))
-        except (Exception, SystemExit) as error:  # it needs what is not here
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # it needs what is not here, or is skipped
             failed[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
     return found, failed
 
@@ -181,7 +187,7 @@ def _files(root: ModuleType) -> Iterator[str]:
     for folder in map(Path, getattr(root, "__path__", ())):
         for file in folder.rglob("*.py"):
             below = file.relative_to(folder).with_suffix("").parts
-            if all(map(str.isidentifier, below)) and below[-1] != "__main__":
+            if all(map(str.isidentifier, below)) and not any(map(_RUN.match, below)):
                 yield ".".join((root.__name__, *below)).removesuffix(".__init__")
 
 

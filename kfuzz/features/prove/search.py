@@ -139,9 +139,7 @@ _WAIT_SHARE: Final = 0.05
 _EXAMPLES_SHARE: Final = 0.1
 
 
-_LATE: Final = (
-    "the run ended before: a longer --max-time, or `kfuzz prove`, takes its time"
-)
+_LATE: Final = "it came too late: `kfuzz prove`, or a longer --max-time, waits"
 
 
 def _beside(

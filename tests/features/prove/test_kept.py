@@ -127,7 +127,7 @@ def test_a_run_says_why_a_proof_that_it_asks_for_is_not_made(
     assert proof(budget=few) is None
     late = proof(budget=few, prove=True)
     assert late is not None
-    assert "nothing proved: the run ended before: a longer" in proof_summary(late)
+    assert "nothing proved: it came too late: `kfuzz prove`" in proof_summary(late)
     alone = proof(prove=True, isolate="none")
     assert alone is not None
     assert "nothing proved: --isolate none" in proof_summary(alone)
