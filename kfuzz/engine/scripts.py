@@ -224,9 +224,8 @@ def _takes(finding: Finding) -> str:
     if known is None:  # a user's operator is known where its kernel is
         return f'getattr(getattr(kernel, "arguments", None), "tensors", {names!r})'
     every = tuple(known.tensors)
-    # A call for gradients has every tensor.
-    given = finding.operator in OPERATORS and every != names
-    return repr(every) if given else ""
+    # A call for gradients has every tensor, and others.
+    return repr(every) if set(names) < set(every) else ""
 
 
 def _scalars(scalars: Mapping[str, Scalar]) -> str:
@@ -521,7 +520,8 @@ def _script(finding: Finding, root: Path) -> str:
     ]
     pulled = [n for n in case.tensors if is_gradient and n.startswith("grad_")]
     taken = [n for n in case.tensors if n not in pulled]
-    if (known := OPERATORS.get(finding.operator)) is not None:
+    known = OPERATORS.get(finding.operator)
+    if known is not None and set(taken) < set(known.tensors):
         every = [n if n in taken else "None" for n in known.tensors]
         least = _needed(text, name, case.scalars)
         while len(every) > least and every[-1] == "None":
