@@ -70,7 +70,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     def recorded(name: str) -> Path:
         file = folder / f"{name}.py"
         file.write_text(HEAD + BODIES[name])
-        more = ["--max-cases", "20"]
+        more = ["--max-cases", "40"]
         if name != "plain":
             more = ["--like", str(recorded("plain"))]
         more += ["--probe"] * (name in ("plain", "turned"))
