@@ -311,6 +311,7 @@ COUNTS = OVERWRITES_GRADIENT.replace(
 ).replace("return torch.log(x)", "ctx.factor = 1\n        return torch.log(x)")
 
 
+@pytest.mark.slow
 def test_the_line_of_what_a_second_backward_pass_shows_is_named(tmp_path: Path) -> None:
     line, fails = located(tmp_path, "logs.backward", COUNTS, depth=Depth.SEARCH)
     assert fails

@@ -35,6 +35,7 @@ def document(events: list[Event], corpus: Path | None = None) -> str:
     return html.document(run)
 
 
+@pytest.mark.slow
 def test_a_hundred_kernels_with_a_month_of_nights_take_less_than_a_megabyte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
