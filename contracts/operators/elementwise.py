@@ -556,10 +556,10 @@ def and_mul(name: str, function: Oracle, error_model: ErrorModel) -> Operator:
 
 
 silu_and_mul = and_mul(
-    "silu_and_mul", reference_silu, by_forms("gated", {"": _SILU[""]}, growth=1)
+    "silu_and_mul", reference_silu, by_forms("gated", _SILU, growth=1)
 )
 gelu_and_mul = and_mul(
-    "gelu_and_mul", reference_gelu, by_forms("gated", {"": _GELU[""]}, growth=2)
+    "gelu_and_mul", reference_gelu, by_forms("gated", _GELU, growth=2)
 )
 gelu_tanh_and_mul = and_mul(
     "gelu_tanh_and_mul", reference_gelu_tanh, by_forms("gated", _GELU_TANH, growth=2)
